@@ -1,0 +1,1 @@
+"""tokengt: graphs in, predictions out, with a plain Transformer (Tokenized Graph Transformer)."""

@@ -1,0 +1,452 @@
+"""Graph and GraphBatch: one frozen, packed data type that every model takes.
+
+A graph has ``num_nodes`` nodes and three optional kinds of relations, each with features of its own or none:
+
+* ``edge_index`` [2, E]: directed edges (u, v) as PyG lists them; an undirected graph lists both directions.
+  Self-loops and repeated edges are kept. With k rows instead of two it lists ordered k-tuples, the sparse
+  order-k tensor of the paper's Section 3.3.
+* hyperedges: unordered sets of any size, packed as ``hyperedge_nodes`` with ``hyperedge_offsets``.
+
+Features are integer category columns ([n, columns], the OGB layout), float vectors ([n, width]), or None.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from tokengt.ragged import Segments
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Graph:
+    """One graph or hypergraph.
+
+    Args:
+        node_features: [n, columns] integers (categories) or [n, width] floats; None for a graph without.
+        edge_index: [2, E] integers, or [k, E] for ordered k-tuples; None for no edges.
+        edge_features: [E, ...] like ``node_features``.
+        num_nodes: needed only when there are no node features.
+        hyperedge_nodes: [I] members of all hyperedges, one hyperedge after another.
+        hyperedge_offsets: [H + 1] where each hyperedge begins in ``hyperedge_nodes``.
+        hyperedge_features: [H, ...] like ``node_features``.
+        extras: anything else that came with the graph (labels, names, positions); carried along untouched.
+
+    Raises:
+        ValueError: one sentence that names the field and what was expected.
+    """
+
+    num_nodes: int
+    node_features: Shaped[Tensor, "nodes _"] | None
+    edge_index: Int[Tensor, "order edges"]
+    edge_features: Shaped[Tensor, "edges _"] | None
+    hyperedge_nodes: Int[Tensor, " incidences"]
+    hyperedge_offsets: Int[Tensor, " hyperedges+1"]
+    hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
+    extras: Mapping[str, Any]
+
+    def __init__(
+        self,
+        node_features: Tensor | None = None,
+        edge_index: Tensor | None = None,
+        edge_features: Tensor | None = None,
+        *,
+        num_nodes: int | None = None,
+        hyperedge_nodes: Tensor | None = None,
+        hyperedge_offsets: Tensor | None = None,
+        hyperedge_features: Tensor | None = None,
+        extras: Mapping[str, Any] = _NOTHING,
+    ) -> None:
+        nodes = _count_nodes(node_features, num_nodes)
+        device = _common_device(
+            node_features, edge_index, edge_features, hyperedge_nodes, hyperedge_offsets, hyperedge_features
+        )
+        index = torch.empty(2, 0, dtype=torch.int64, device=device) if edge_index is None else edge_index
+        _check_indices("edge_index", index, nodes, dims=2)
+        if hyperedge_nodes is None or hyperedge_offsets is None:
+            if hyperedge_nodes is not None or hyperedge_offsets is not None:
+                raise ValueError(
+                    "hyperedges need hyperedge_nodes and hyperedge_offsets together; only one was given"
+                )
+            hyperedge_nodes = torch.empty(0, dtype=torch.int64, device=device)
+            hyperedge_offsets = torch.zeros(1, dtype=torch.int64, device=device)
+        _check_indices("hyperedge_nodes", hyperedge_nodes, nodes, dims=1)
+        _check_offsets(hyperedge_offsets, len(hyperedge_nodes))
+        fields: dict[str, Any] = {
+            "num_nodes": nodes,
+            "node_features": _checked_features("node_features", node_features, nodes),
+            "edge_index": index.long(),
+            "edge_features": _checked_features("edge_features", edge_features, index.shape[1]),
+            "hyperedge_nodes": hyperedge_nodes.long(),
+            "hyperedge_offsets": hyperedge_offsets.long(),
+            "hyperedge_features": _checked_features(
+                "hyperedge_features", hyperedge_features, len(hyperedge_offsets) - 1
+            ),
+            "extras": MappingProxyType(dict(extras)),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_hyperedges(
+        cls,
+        hyperedges: Sequence[Sequence[int]],
+        node_features: Tensor | None = None,
+        hyperedge_features: Tensor | None = None,
+        *,
+        num_nodes: int | None = None,
+        order: int | None = None,
+        extras: Mapping[str, Any] = _NOTHING,
+    ) -> "Graph":
+        """A hypergraph from lists of nodes.
+
+        Every hyperedge stays one unordered set, which the model reads as one pooled token. With ``order`` k,
+        hyperedges of up to k distinct nodes become ordered k-tuples instead: every k-tuple whose set of entries
+        is the hyperedge (all orderings, as in the paper's last appendix); larger ones stay sets.
+        """
+        nodes = _count_nodes(node_features, num_nodes)
+        for place, members in enumerate(hyperedges):
+            if len(members) == 0 or len(set(members)) < len(members):
+                raise ValueError(
+                    f"hyperedge {place} is {list(members)}; expected one or more distinct nodes, each once"
+                )
+        sizes = torch.tensor([len(members) for members in hyperedges], dtype=torch.int64)
+        flat = torch.tensor([int(v) for members in hyperedges for v in members], dtype=torch.int64)
+        _check_indices("hyperedges", flat, nodes, dims=1)
+        features = _checked_features("hyperedge_features", hyperedge_features, len(sizes))
+        sets = Segments.from_lengths(sizes)
+        if order is None:
+            return cls(
+                node_features,
+                num_nodes=num_nodes,
+                hyperedge_nodes=flat,
+                hyperedge_offsets=sets.host,
+                hyperedge_features=features,
+                extras=extras,
+            )
+        tuples, source = _ordered_tuples(flat, sets, order)
+        large = torch.nonzero(sizes > order).flatten()
+        rows, kept = sets.take(large)
+        return cls(
+            node_features,
+            edge_index=tuples,
+            edge_features=None if features is None else features[source],
+            num_nodes=num_nodes,
+            hyperedge_nodes=flat[rows],
+            hyperedge_offsets=kept.host,
+            hyperedge_features=None if features is None else features[large],
+            extras=extras,
+        )
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_index.shape[1]
+
+    @property
+    def num_hyperedges(self) -> int:
+        return len(self.hyperedge_offsets) - 1
+
+    @property
+    def order(self) -> int:
+        """2 for a graph; k when ``edge_index`` lists k-tuples."""
+        return self.edge_index.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.edge_index.device
+
+    def to(self, device: torch.device | str) -> "Graph":
+        return GraphBatch.collate([self]).to(device)[0]
+
+    def __repr__(self) -> str:
+        relations = f"num_edges={self.num_edges}" if self.order == 2 else f"{self.order}-tuples={self.num_edges}"
+        hyper = f", num_hyperedges={self.num_hyperedges}" if self.num_hyperedges else ""
+        features = f"node_features={_describe(self.node_features)}, edge_features={_describe(self.edge_features)}"
+        return f"Graph(num_nodes={self.num_nodes}, {relations}{hyper}, {features})"
+
+
+@dataclass(frozen=True, eq=False)
+class GraphBatch:
+    """Many graphs, packed: rows of all graphs one after another, with offsets. Indices are global.
+
+    Build one with :meth:`collate`; take graphs out of a large one with :meth:`select` (vectorised, so a whole
+    data set can be one GraphBatch that mini-batches are cut from).
+    """
+
+    nodes: Segments
+    node_features: Shaped[Tensor, "nodes _"] | None
+    edges: Segments
+    edge_index: Int[Tensor, "order edges"]
+    edge_features: Shaped[Tensor, "edges _"] | None
+    hyperedges: Segments
+    members: Segments
+    hyperedge_nodes: Int[Tensor, " incidences"]
+    hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
+    extras: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def collate(cls, graphs: Sequence[Graph]) -> "GraphBatch":
+        """Pack graphs of the same feature kinds, order and device."""
+        if not graphs:
+            raise ValueError("a batch needs at least one graph, got an empty sequence")
+        device = graphs[0].device
+        for place, graph in enumerate(graphs):
+            _check_alike(place, graph, graphs[0])
+        nodes = _segments([g.num_nodes for g in graphs], device)
+        edges = _segments([g.num_edges for g in graphs], device)
+        hyperedges = _segments([g.num_hyperedges for g in graphs], device)
+        sizes = torch.cat([g.hyperedge_offsets.diff() for g in graphs])
+        members = Segments.from_lengths(sizes.cpu(), device)
+        edge_shift = nodes.starts.index_select(0, edges.ids)
+        member_shift = nodes.starts.index_select(0, hyperedges.ids).index_select(0, members.ids)
+        return cls(
+            nodes=nodes,
+            node_features=_concatenate([g.node_features for g in graphs]),
+            edges=edges,
+            edge_index=torch.cat([g.edge_index for g in graphs], 1) + edge_shift,
+            edge_features=_concatenate([g.edge_features for g in graphs]),
+            hyperedges=hyperedges,
+            members=members,
+            hyperedge_nodes=torch.cat([g.hyperedge_nodes for g in graphs]) + member_shift,
+            hyperedge_features=_concatenate([g.hyperedge_features for g in graphs]),
+            extras=tuple(g.extras for g in graphs) if any(g.extras for g in graphs) else (),
+        )
+
+    def select(self, index: Sequence[int] | Int[Tensor, " chosen"]) -> "GraphBatch":
+        """The graphs at these places, in this order (repeats allowed), without a loop over graphs."""
+        chosen = torch.as_tensor(index, dtype=torch.int64).cpu()
+        if len(chosen) == 0:
+            raise ValueError("select needs at least one graph, got an empty index")
+        low, high = int(chosen.min()), int(chosen.max())
+        if low < -self.num_graphs or high >= self.num_graphs:
+            wrong = low if low < -self.num_graphs else high
+            raise ValueError(f"graph {wrong} is out of range for a batch of {self.num_graphs} graphs")
+        chosen = chosen.remainder(self.num_graphs)
+        node_rows, nodes = self.nodes.take(chosen)
+        edge_rows, edges = self.edges.take(chosen)
+        hyper_rows, hyperedges = self.hyperedges.take(chosen)
+        member_rows, members = self.members.take(hyper_rows.cpu())
+        shift = nodes.starts - self.nodes.starts.index_select(0, chosen.to(self.device))
+        edge_shift = shift.index_select(0, edges.ids)
+        member_shift = shift.index_select(0, hyperedges.ids).index_select(0, members.ids)
+        return GraphBatch(
+            nodes=nodes,
+            node_features=_rows(self.node_features, node_rows),
+            edges=edges,
+            edge_index=self.edge_index.index_select(1, edge_rows) + edge_shift,
+            edge_features=_rows(self.edge_features, edge_rows),
+            hyperedges=hyperedges,
+            members=members,
+            hyperedge_nodes=self.hyperedge_nodes.index_select(0, member_rows) + member_shift,
+            hyperedge_features=_rows(self.hyperedge_features, hyper_rows),
+            extras=tuple(self.extras[i] for i in chosen.tolist()) if self.extras else (),
+        )
+
+    def unbatch(self) -> list[Graph]:
+        """The graphs, each with its own node numbers again."""
+        return list(self)
+
+    def __len__(self) -> int:
+        return self.num_graphs
+
+    def __getitem__(self, place: int) -> Graph:
+        """Graph number ``place`` (views of this batch's tensors where possible)."""
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"graph {place} is out of range for a batch of {len(self)} graphs")
+        place %= len(self)
+        node_a, node_b = self.nodes.host[place : place + 2].tolist()
+        edge_a, edge_b = self.edges.host[place : place + 2].tolist()
+        hyper_a, hyper_b = self.hyperedges.host[place : place + 2].tolist()
+        member_a, member_b = self.members.host[hyper_a].item(), self.members.host[hyper_b].item()
+        return Graph(
+            _slice(self.node_features, node_a, node_b),
+            self.edge_index[:, edge_a:edge_b] - node_a,
+            _slice(self.edge_features, edge_a, edge_b),
+            num_nodes=node_b - node_a,
+            hyperedge_nodes=self.hyperedge_nodes[member_a:member_b] - node_a,
+            hyperedge_offsets=self.members.offsets[hyper_a : hyper_b + 1] - member_a,
+            hyperedge_features=_slice(self.hyperedge_features, hyper_a, hyper_b),
+            extras=self.extras[place] if self.extras else _NOTHING,
+        )
+
+    def __iter__(self) -> Iterator[Graph]:
+        return (self[place] for place in range(len(self)))
+
+    def to(self, device: torch.device | str) -> "GraphBatch":
+        return GraphBatch(
+            nodes=self.nodes.to(device),
+            node_features=_moved(self.node_features, device),
+            edges=self.edges.to(device),
+            edge_index=self.edge_index.to(device),
+            edge_features=_moved(self.edge_features, device),
+            hyperedges=self.hyperedges.to(device),
+            members=self.members.to(device),
+            hyperedge_nodes=self.hyperedge_nodes.to(device),
+            hyperedge_features=_moved(self.hyperedge_features, device),
+            extras=self.extras,
+        )
+
+    @property
+    def num_graphs(self) -> int:
+        return self.nodes.count
+
+    @property
+    def num_nodes(self) -> int:
+        return self.nodes.total
+
+    @property
+    def num_edges(self) -> int:
+        return self.edges.total
+
+    @property
+    def num_hyperedges(self) -> int:
+        return self.hyperedges.total
+
+    @property
+    def order(self) -> int:
+        return self.edge_index.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.edge_index.device
+
+    def graph_of_row(self, segments: Segments, row: int) -> tuple[int, int]:
+        """Which graph a packed row belongs to, and the row's place inside it: for error messages."""
+        graph = int(torch.searchsorted(segments.host, row, right=True)) - 1
+        return graph, row - int(segments.host[graph])
+
+    def __repr__(self) -> str:
+        hyper = f", num_hyperedges={self.num_hyperedges}" if self.num_hyperedges else ""
+        return (
+            f"GraphBatch(num_graphs={self.num_graphs}, num_nodes={self.num_nodes}, num_edges={self.num_edges}"
+            f"{hyper}, node_features={_describe(self.node_features)}, "
+            f"edge_features={_describe(self.edge_features)})"
+        )
+
+
+def _count_nodes(features: Tensor | None, num_nodes: int | None) -> int:
+    if features is None and num_nodes is None:
+        raise ValueError("a graph without node_features needs num_nodes")
+    rows = num_nodes if features is None else features.shape[0] if features.ndim else -1
+    if num_nodes is not None and rows != num_nodes:
+        raise ValueError(f"node_features has {rows} rows but num_nodes is {num_nodes}; they must agree")
+    if rows is None or rows < 1:
+        raise ValueError("the graph is empty; expected at least one node")
+    return int(rows)
+
+
+def _common_device(*tensors: Tensor | None) -> torch.device:
+    devices = {str(t.device): t.device for t in tensors if t is not None}
+    if len(devices) > 1:
+        raise ValueError(f"a graph's tensors must be on one device, got {' and '.join(sorted(devices))}")
+    return next(iter(devices.values()), torch.device("cpu"))
+
+
+def _check_indices(field: str, index: Tensor, nodes: int, *, dims: int) -> None:
+    shape = "[2, edges]" if dims == 2 else "[members]"
+    if index.dtype not in _INTEGERS:
+        raise ValueError(f"{field} must hold integers, got {_dtype(index)}")
+    if index.ndim != dims or (dims == 2 and index.shape[0] < 2):
+        raise ValueError(f"{field} must have shape {shape} (or [k, tuples]), got {list(index.shape)}")
+    if index.numel() == 0:
+        return
+    low, high = int(index.min()), int(index.max())
+    if low < 0 or high >= nodes:
+        wrong = low if low < 0 else high
+        column = int(torch.nonzero(index == wrong)[0, -1])
+        raise ValueError(
+            f"{field} column {column} names node {wrong}; expected 0 to {nodes - 1} in a graph of {nodes} nodes"
+        )
+
+
+def _check_offsets(offsets: Tensor, members: int) -> None:
+    good = offsets.dtype in _INTEGERS and offsets.ndim == 1 and len(offsets) > 0
+    if not good or int(offsets[0]) != 0 or int(offsets[-1]) != members or bool((offsets.diff() < 1).any()):
+        raise ValueError(
+            f"hyperedge_offsets must be integers that rise from 0 to {members} (the length of hyperedge_nodes), "
+            "at least one node a hyperedge"
+        )
+
+
+def _checked_features(field: str, features: Tensor | None, rows: int) -> Tensor | None:
+    if features is None:
+        return None
+    if features.dtype not in _INTEGERS + _FLOATS:
+        raise ValueError(f"{field} must hold integers (categories) or floats, got {_dtype(features)}")
+    if features.ndim != 2:
+        raise ValueError(f"{field} must have shape [{rows}, columns], got {list(features.shape)}")
+    if features.shape[0] != rows:
+        raise ValueError(f"{field} has {features.shape[0]} rows; expected {rows}")
+    if features.is_floating_point():
+        bad = ~torch.isfinite(features)
+        if bool(bad.any()):
+            row, column = torch.nonzero(bad)[0].tolist()
+            value = float(features[row, column])
+            raise ValueError(f"{field} row {row}, column {column} is {value}; expected a finite number")
+    return features
+
+
+def _check_alike(place: int, graph: Graph, first: Graph) -> None:
+    if graph.device != first.device:
+        raise ValueError(f"graph {place} is on {graph.device} but graph 0 is on {first.device}")
+    if graph.order != first.order:
+        raise ValueError(f"graph {place}: edge_index has {graph.order} rows but graph 0 has {first.order}")
+    for field in ("node_features", "edge_features", "hyperedge_features"):
+        mine, expected = _describe(getattr(graph, field)), _describe(getattr(first, field))
+        if mine != expected:
+            raise ValueError(f"graph {place}: {field} is {mine}; expected {expected} as in graph 0")
+
+
+def _describe(features: Tensor | None) -> str:
+    if features is None:
+        return "none"
+    kind = "floats" if features.is_floating_point() else "categories"
+    return f"{features.shape[1]} {kind} ({_dtype(features)})"
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _segments(lengths: list[int], device: torch.device) -> Segments:
+    return Segments.from_lengths(torch.tensor(lengths, dtype=torch.int64), device)
+
+
+def _concatenate(parts: list[Tensor | None]) -> Tensor | None:
+    present = [part for part in parts if part is not None]
+    return torch.cat(present) if present else None
+
+
+def _rows(features: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if features is None else features.index_select(0, rows)
+
+
+def _slice(features: Tensor | None, start: int, stop: int) -> Tensor | None:
+    return None if features is None else features[start:stop]
+
+
+def _moved(features: Tensor | None, device: torch.device | str) -> Tensor | None:
+    return None if features is None else features.to(device)
+
+
+def _ordered_tuples(
+    flat: Int[Tensor, " incidences"], sets: Segments, order: int
+) -> tuple[Int[Tensor, "order tuples"], Int[Tensor, " tuples"]]:
+    """All ordered ``order``-tuples whose entries are exactly a set's members, and the set each came from."""
+    tuples, source = [torch.empty(order, 0, dtype=torch.int64)], [torch.empty(0, dtype=torch.int64)]
+    for size in range(1, order + 1):
+        places = [p for p in product(range(size), repeat=order) if len(set(p)) == size]
+        chosen = torch.nonzero(sets.host_lengths == size).flatten()
+        members = flat[sets.starts[chosen][:, None] + torch.arange(size)]
+        tuples.append(members[:, torch.tensor(places)].flatten(0, 1).T)
+        source.append(chosen.repeat_interleave(len(places)))
+    return torch.cat(tuples, 1), torch.cat(source)

@@ -1,0 +1,1 @@
+"""The outside world to :class:`~tokengt.Graph` and back."""

@@ -1,0 +1,138 @@
+"""Packed sequences of different lengths: offsets, gathers and length buckets. Torch only.
+
+Rows of many sequences lie one after another in one tensor; :class:`Segments` says where each begins and
+ends. Nothing here pads a batch to its longest member.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+# A bucket takes sequences down to this share of its longest, so at most an eighth of it is padding.
+_BUCKET_RATIO = 0.875
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """Sequences of similar length, padded to the longest of them.
+
+    ``rows[s, j]`` is the packed row of element j of sequence s; where ``mask`` is False it points at the
+    sequence's own first row. ``mask`` is None when nothing is padded.
+    """
+
+    rows: Int[Tensor, "sequences width"]
+    mask: Bool[Tensor, "sequences width"] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Consecutive runs of rows: run s is rows ``offsets[s]`` up to ``offsets[s + 1]``.
+
+    ``offsets`` lives with the data; ``host`` is the same on the CPU, so asking for a length never makes the
+    host wait for a GPU.
+    """
+
+    offsets: Int[Tensor, " segments+1"]
+    host: Int[Tensor, " segments+1"]
+
+    @classmethod
+    def from_lengths(
+        cls, lengths: Int[Tensor, " segments"], device: torch.device | str | None = None
+    ) -> "Segments":
+        """Segments of the given lengths (a CPU tensor), in order."""
+        host = torch.zeros(len(lengths) + 1, dtype=torch.int64)
+        torch.cumsum(lengths, 0, out=host[1:])
+        return cls(host if device is None else host.to(device), host)
+
+    def to(self, device: torch.device | str) -> "Segments":
+        return Segments(self.host.to(device), self.host)
+
+    @property
+    def count(self) -> int:
+        return len(self.host) - 1
+
+    @property
+    def total(self) -> int:
+        return int(self.host[-1])
+
+    @property
+    def starts(self) -> Int[Tensor, " segments"]:
+        return self.offsets[:-1]
+
+    @property
+    def lengths(self) -> Int[Tensor, " segments"]:
+        return self.offsets.diff()
+
+    @property
+    def host_lengths(self) -> Int[Tensor, " segments"]:
+        return self.host.diff()
+
+    @property
+    def max_length(self) -> int:
+        return int(self.host_lengths.max()) if self.count else 0
+
+    @cached_property
+    def ids(self) -> Int[Tensor, " rows"]:
+        """The segment of every row."""
+        index = torch.arange(self.count, device=self.offsets.device)
+        return torch.repeat_interleave(index, self.lengths, output_size=self.total)
+
+    @property
+    def positions(self) -> Int[Tensor, " rows"]:
+        """The place of every row inside its segment."""
+        rows = torch.arange(self.total, device=self.offsets.device)
+        return rows - self.starts.index_select(0, self.ids)
+
+    def take(self, index: Int[Tensor, " chosen"]) -> tuple[Int[Tensor, " rows"], "Segments"]:
+        """Rows of the chosen segments, in that order, and the segments they form.
+
+        One vectorised gather: no loop over segments. ``index`` is a CPU tensor.
+        """
+        chosen = Segments.from_lengths(self.host_lengths.index_select(0, index), self.offsets.device)
+        first = self.starts.index_select(0, index.to(self.offsets.device))
+        return chosen.positions + first.index_select(0, chosen.ids), chosen
+
+    @cached_property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Every non-empty segment, grouped with others of similar length (see ``_BUCKET_RATIO``)."""
+        lengths, order = torch.sort(self.host_lengths, stable=True)
+        bounds = [int(torch.searchsorted(lengths, 1))]
+        while bounds[-1] < len(lengths):
+            widest = int(lengths[bounds[-1]] / _BUCKET_RATIO)
+            bounds.append(int(torch.searchsorted(lengths, widest, right=True)))
+        return tuple(self._bucket(order[a:b], int(lengths[b - 1])) for a, b in pairwise(bounds))
+
+    def _bucket(self, members: Int[Tensor, " sequences"], width: int) -> Bucket:
+        device = self.offsets.device
+        lengths = self.host_lengths[members]
+        uniform = bool((lengths == width).all())
+        place = torch.arange(width)
+        inside = place < lengths[:, None]
+        rows = self.host[members][:, None] + place * inside
+        return Bucket(rows.to(device), None if uniform else inside.to(device))
+
+    @cached_property
+    def from_buckets(self) -> Int[Tensor, " rows"]:
+        """Where every packed row lies in the flattened, concatenated :attr:`buckets`."""
+        device = self.offsets.device
+        back = torch.empty(self.total, dtype=torch.int64, device=device)
+        start = 0
+        for bucket in self.buckets:
+            place = torch.arange(start, start + bucket.rows.numel(), device=device)
+            if bucket.mask is None:
+                back[bucket.rows.flatten()] = place
+            else:
+                keep = bucket.mask.flatten()
+                back[bucket.rows.flatten()[keep]] = place[keep]
+            start += bucket.rows.numel()
+        return back
+
+
+def segment_sum(values: Float[Tensor, "rows dim"], segments: Segments) -> Float[Tensor, "segments dim"]:
+    """Sum of the rows of every segment; an empty segment gives zeros."""
+    out = values.new_zeros(segments.count, values.shape[1])
+    return out.index_add(0, segments.ids, values)

@@ -1,0 +1,1 @@
+"""Facts of a graph: no parameters, no randomness."""
