@@ -1,1 +1,56 @@
-"""tokengt: graphs in, predictions out, with a plain Transformer (Tokenized Graph Transformer)."""
+"""tokengt: graphs in, predictions out, with a plain Transformer (Tokenized Graph Transformer).
+
+The names below are imported when first used, so that ``import tokengt`` and ``tokengt --help`` stay quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tokengt._version import __version__
+
+if TYPE_CHECKING:
+    from tokengt.attention import AttentionConfig as AttentionConfig
+    from tokengt.features import FeatureSpec as FeatureSpec
+    from tokengt.graph import Graph as Graph
+    from tokengt.graph import GraphBatch as GraphBatch
+    from tokengt.heads import HeadConfig as HeadConfig
+    from tokengt.identifiers import IdentifierConfig as IdentifierConfig
+    from tokengt.interop.networkx import from_networkx as from_networkx
+    from tokengt.interop.networkx import to_networkx as to_networkx
+    from tokengt.interop.pyg import from_pyg as from_pyg
+    from tokengt.interop.pyg import to_pyg as to_pyg
+    from tokengt.interop.smiles import from_smiles as from_smiles
+    from tokengt.model import TokenGT as TokenGT
+    from tokengt.model import TokenGTConfig as TokenGTConfig
+    from tokengt.tokens import TokensConfig as TokensConfig
+    from tokengt.transformer import EncoderConfig as EncoderConfig
+
+_HOMES = {
+    "AttentionConfig": "tokengt.attention",
+    "EncoderConfig": "tokengt.transformer",
+    "FeatureSpec": "tokengt.features",
+    "Graph": "tokengt.graph",
+    "GraphBatch": "tokengt.graph",
+    "HeadConfig": "tokengt.heads",
+    "IdentifierConfig": "tokengt.identifiers",
+    "TokenGT": "tokengt.model",
+    "TokenGTConfig": "tokengt.model",
+    "TokensConfig": "tokengt.tokens",
+    "from_networkx": "tokengt.interop.networkx",
+    "from_pyg": "tokengt.interop.pyg",
+    "from_smiles": "tokengt.interop.smiles",
+    "to_networkx": "tokengt.interop.networkx",
+    "to_pyg": "tokengt.interop.pyg",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tokengt' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,7 +11,7 @@ Features are integer category columns ([n, columns], the OGB layout), float vect
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,7 @@ from tokengt.ragged import Segments
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features")
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -74,9 +75,7 @@ class Graph:
         _check_indices("edge_index", index, nodes, dims=2)
         if hyperedge_nodes is None or hyperedge_offsets is None:
             if hyperedge_nodes is not None or hyperedge_offsets is not None:
-                raise ValueError(
-                    "hyperedges need hyperedge_nodes and hyperedge_offsets together; only one was given"
-                )
+                raise ValueError("hyperedges need hyperedge_nodes and hyperedge_offsets together; only one was given")
             hyperedge_nodes = torch.empty(0, dtype=torch.int64, device=device)
             hyperedge_offsets = torch.zeros(1, dtype=torch.int64, device=device)
         _check_indices("hyperedge_nodes", hyperedge_nodes, nodes, dims=1)
@@ -170,8 +169,11 @@ class Graph:
     def __repr__(self) -> str:
         relations = f"num_edges={self.num_edges}" if self.order == 2 else f"{self.order}-tuples={self.num_edges}"
         hyper = f", num_hyperedges={self.num_hyperedges}" if self.num_hyperedges else ""
-        features = f"node_features={_describe(self.node_features)}, edge_features={_describe(self.edge_features)}"
+        features = f"node_features={describe_features(self.node_features)}, edge_features={describe_features(self.edge_features)}"
         return f"Graph(num_nodes={self.num_nodes}, {relations}{hyper}, {features})"
+
+
+CategoryRange = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +194,8 @@ class GraphBatch:
     hyperedge_nodes: Int[Tensor, " incidences"]
     hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
     extras: tuple[Mapping[str, Any], ...] = ()
+    # Smallest and largest category of each column, once somebody asked; cut or moved batches inherit them.
+    _ranges: dict[str, "CategoryRange"] = field(default_factory=dict, repr=False)
 
     @classmethod
     def collate(cls, graphs: Sequence[Graph]) -> "GraphBatch":
@@ -199,8 +203,7 @@ class GraphBatch:
         if not graphs:
             raise ValueError("a batch needs at least one graph, got an empty sequence")
         device = graphs[0].device
-        for place, graph in enumerate(graphs):
-            _check_alike(place, graph, graphs[0])
+        _check_alike(graphs)
         nodes = _segments([g.num_nodes for g in graphs], device)
         edges = _segments([g.num_edges for g in graphs], device)
         hyperedges = _segments([g.num_hyperedges for g in graphs], device)
@@ -249,6 +252,7 @@ class GraphBatch:
             hyperedge_nodes=self.hyperedge_nodes.index_select(0, member_rows) + member_shift,
             hyperedge_features=_rows(self.hyperedge_features, hyper_rows),
             extras=tuple(self.extras[i] for i in chosen.tolist()) if self.extras else (),
+            _ranges=self._ranges,
         )
 
     def unbatch(self) -> list[Graph]:
@@ -282,6 +286,9 @@ class GraphBatch:
         return (self[place] for place in range(len(self)))
 
     def to(self, device: torch.device | str) -> "GraphBatch":
+        for name in FEATURE_FIELDS:
+            # Known before the data is on a GPU, a range costs no synchronisation there.
+            self.category_range(name)
         return GraphBatch(
             nodes=self.nodes.to(device),
             node_features=_moved(self.node_features, device),
@@ -293,7 +300,21 @@ class GraphBatch:
             hyperedge_nodes=self.hyperedge_nodes.to(device),
             hyperedge_features=_moved(self.hyperedge_features, device),
             extras=self.extras,
+            _ranges=self._ranges,
         )
+
+    def category_range(self, name: str) -> CategoryRange | None:
+        """Bounds on the integer features called ``name``: smallest and largest value a column, or None.
+
+        A batch cut from a larger one answers with the larger one's bounds.
+        """
+        features = getattr(self, name)
+        if features is None or features.is_floating_point() or features.numel() == 0:
+            return None
+        if name not in self._ranges:
+            low, high = torch.aminmax(features, dim=0)
+            self._ranges[name] = low.tolist(), high.tolist()
+        return self._ranges[name]
 
     @property
     def num_graphs(self) -> int:
@@ -328,8 +349,8 @@ class GraphBatch:
         hyper = f", num_hyperedges={self.num_hyperedges}" if self.num_hyperedges else ""
         return (
             f"GraphBatch(num_graphs={self.num_graphs}, num_nodes={self.num_nodes}, num_edges={self.num_edges}"
-            f"{hyper}, node_features={_describe(self.node_features)}, "
-            f"edge_features={_describe(self.edge_features)})"
+            f"{hyper}, node_features={describe_features(self.node_features)}, "
+            f"edge_features={describe_features(self.edge_features)})"
         )
 
 
@@ -395,18 +416,31 @@ def _checked_features(field: str, features: Tensor | None, rows: int) -> Tensor 
     return features
 
 
-def _check_alike(place: int, graph: Graph, first: Graph) -> None:
-    if graph.device != first.device:
-        raise ValueError(f"graph {place} is on {graph.device} but graph 0 is on {first.device}")
-    if graph.order != first.order:
-        raise ValueError(f"graph {place}: edge_index has {graph.order} rows but graph 0 has {first.order}")
-    for field in ("node_features", "edge_features", "hyperedge_features"):
-        mine, expected = _describe(getattr(graph, field)), _describe(getattr(first, field))
-        if mine != expected:
-            raise ValueError(f"graph {place}: {field} is {mine}; expected {expected} as in graph 0")
+def _check_alike(graphs: Sequence[Graph]) -> None:
+    """Same device, order and feature kinds; a graph without edges may come without edge features too."""
+    first = graphs[0]
+    for place, graph in enumerate(graphs):
+        if graph.device != first.device:
+            raise ValueError(f"graph {place} is on {graph.device} but graph 0 is on {first.device}")
+        if graph.order != first.order:
+            raise ValueError(f"graph {place}: edge_index has {graph.order} rows but graph 0 has {first.order}")
+    for name, count in (
+        ("node_features", "num_nodes"),
+        ("edge_features", "num_edges"),
+        ("hyperedge_features", "num_hyperedges"),
+    ):
+        seen: tuple[int, str] | None = None
+        for place, graph in enumerate(graphs):
+            features = getattr(graph, name)
+            if features is None and getattr(graph, count) == 0:
+                continue
+            mine = describe_features(features)
+            seen = seen or (place, mine)
+            if mine != seen[1]:
+                raise ValueError(f"graph {place}: {name} is {mine}; expected {seen[1]} as in graph {seen[0]}")
 
 
-def _describe(features: Tensor | None) -> str:
+def describe_features(features: Tensor | None) -> str:
     if features is None:
         return "none"
     kind = "floats" if features.is_floating_point() else "categories"

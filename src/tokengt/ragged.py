@@ -4,6 +4,7 @@ Rows of many sequences lie one after another in one tensor; :class:`Segments` sa
 ends. Nothing here pads a batch to its longest member.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -40,13 +41,16 @@ class Segments:
     host: Int[Tensor, " segments+1"]
 
     @classmethod
-    def from_lengths(
-        cls, lengths: Int[Tensor, " segments"], device: torch.device | str | None = None
-    ) -> "Segments":
+    def from_lengths(cls, lengths: Int[Tensor, " segments"], device: torch.device | str | None = None) -> "Segments":
         """Segments of the given lengths (a CPU tensor), in order."""
         host = torch.zeros(len(lengths) + 1, dtype=torch.int64)
         torch.cumsum(lengths, 0, out=host[1:])
         return cls(host if device is None else host.to(device), host)
+
+    @classmethod
+    def uniform(cls, count: int, length: int, device: torch.device | str | None = None) -> "Segments":
+        """``count`` segments of the same length."""
+        return cls.from_lengths(torch.full((count,), length, dtype=torch.int64), device)
 
     def to(self, device: torch.device | str) -> "Segments":
         return Segments(self.host.to(device), self.host)
@@ -130,6 +134,17 @@ class Segments:
                 back[bucket.rows.flatten()[keep]] = place[keep]
             start += bucket.rows.numel()
         return back
+
+
+def interleave(parts: Sequence[Segments]) -> tuple[Segments, list[Int[Tensor, " _"]]]:
+    """Segments whose run s holds run s of every part, one part after another; and each part's rows in them."""
+    lengths = torch.stack([part.host_lengths for part in parts]).sum(0)
+    together = Segments.from_lengths(lengths, parts[0].offsets.device)
+    start, rows = together.starts, []
+    for part in parts:
+        rows.append(start.index_select(0, part.ids) + part.positions)
+        start = start + part.lengths
+    return together, rows
 
 
 def segment_sum(values: Float[Tensor, "rows dim"], segments: Segments) -> Float[Tensor, "segments dim"]:

@@ -1,0 +1,14 @@
+"""Attention over packed sequences. It sees values and offsets only."""
+
+from tokengt.attention.favor import draw_projection, favor_attention
+from tokengt.attention.multihead import AttentionConfig, MultiheadAttention
+from tokengt.attention.softmax import attention_weights, softmax_attention
+
+__all__ = [
+    "AttentionConfig",
+    "MultiheadAttention",
+    "attention_weights",
+    "draw_projection",
+    "favor_attention",
+    "softmax_attention",
+]

@@ -1,0 +1,106 @@
+"""FAVOR+: softmax attention through positive orthogonal random features, linear in tokens.
+
+exp(q.k) = E[phi(q).phi(k)] with phi(x) = exp(W x - |x|^2 / 2) / sqrt(m), rows of W Gaussian in direction and
+length but orthogonal to each other (Choromanski et al. 2021). Then
+
+    output_i = phi(q_i) (sum_j phi(k_j) v_j^T) / phi(q_i) (sum_j phi(k_j)),
+
+the paper's Eq. for kernel attention: one matrix product a sequence instead of a length x length table.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tokengt.attention.softmax import gather, scatter
+from tokengt.ragged import Segments
+from tokengt.tracing import eager_only
+
+
+def default_num_features(head_dim: int) -> int:
+    """int(d ln d), as the authors' code has it."""
+    return max(1, int(head_dim * math.log(head_dim)))
+
+
+def draw_projection(
+    num_features: int,
+    head_dim: int,
+    generator: torch.Generator | None = None,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "features head_dim"]:
+    """Rows with Gaussian lengths and Haar directions, orthogonal within each block of ``head_dim`` rows."""
+    blocks = math.ceil(num_features / head_dim)
+    source = None if generator is None else generator.device
+    gaussian = torch.randn(blocks, head_dim, head_dim, generator=generator, device=source, dtype=torch.float64)
+    lengths = torch.randn(num_features, head_dim, generator=generator, device=source, dtype=torch.float64).norm(dim=1)
+    q, r = torch.linalg.qr(gaussian)
+    # QR fixes no signs; without this the directions are not Haar distributed.
+    directions = q * r.diagonal(dim1=1, dim2=2).sign()[:, None, :]
+    rows: Tensor = directions.transpose(1, 2).flatten(0, 1)[:num_features] * lengths[:, None]
+    return rows.to(device=device, dtype=torch.get_default_dtype())
+
+
+@eager_only
+def favor_attention(
+    query: Float[Tensor, "tokens heads head_dim"],
+    key: Float[Tensor, "tokens heads head_dim"],
+    value: Float[Tensor, "tokens heads value_dim"],
+    segments: Segments,
+    *,
+    projection: Float[Tensor, "features head_dim"],
+    eps: float = 1e-4,
+) -> Float[Tensor, "tokens heads value_dim"]:
+    """Linear attention of every sequence to itself; the key stabiliser is per sequence and head.
+
+    There are no attention weights to drop, so attention dropout does not apply here.
+    """
+    projection = projection.to(query.dtype)
+    outputs = []
+    for bucket in segments.buckets:
+        phi_q = query_features(gather(query, bucket), projection, eps)
+        phi_k = key_features(gather(key, bucket), projection, eps, bucket.mask)
+        context = phi_k.transpose(2, 3) @ gather(value, bucket)
+        normaliser = phi_q @ phi_k.sum(2)[..., None]
+        outputs.append(phi_q @ context / normaliser)
+    return scatter(outputs, segments)
+
+
+def query_features(
+    query: Float[Tensor, "sequences heads width head_dim"],
+    projection: Float[Tensor, "features head_dim"],
+    eps: float,
+) -> Float[Tensor, "sequences heads width features"]:
+    """phi(q), each row divided by its largest factor: a per-row constant that the normaliser cancels."""
+    projected, half_norm = _exponents(query, projection)
+    stabiliser = projected.amax(-1, keepdim=True).detach()
+    return _positive(projected - half_norm - stabiliser, eps)
+
+
+def key_features(
+    key: Float[Tensor, "sequences heads width head_dim"],
+    projection: Float[Tensor, "features head_dim"],
+    eps: float,
+    mask: Bool[Tensor, "sequences width"] | None,
+) -> Float[Tensor, "sequences heads width features"]:
+    """phi(k), divided by the largest factor of the sequence and head; padding gives zero rows."""
+    projected, half_norm = _exponents(key, projection)
+    if mask is None:
+        stabiliser = projected.amax((-2, -1), keepdim=True).detach()
+        return _positive(projected - half_norm - stabiliser, eps)
+    inside = mask[:, None, :, None]
+    stabiliser = projected.masked_fill(~inside, -torch.inf).amax((-2, -1), keepdim=True).detach()
+    exponent = (projected - half_norm - stabiliser).masked_fill(~inside, 0.0)
+    return _positive(exponent, eps) * inside
+
+
+def _exponents(x: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
+    """W x and |x|^2 / 2, with the softmax temperature 1/sqrt(d_H) split evenly between query and key."""
+    scaled = x * x.shape[-1] ** -0.25
+    return scaled @ projection.T, scaled.square().sum(-1, keepdim=True) / 2
+
+
+def _positive(exponent: Tensor, eps: float) -> Tensor:
+    ratio: float = exponent.shape[-1] ** -0.5
+    return (exponent.exp() + eps) * ratio

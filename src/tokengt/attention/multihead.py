@@ -1,0 +1,120 @@
+"""Multi-head self-attention with its projections; softmax or FAVOR+ behind the same weights."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tokengt.attention.favor import default_num_features, draw_projection, favor_attention
+from tokengt.attention.softmax import Backend, attention_weights, softmax_attention
+from tokengt.ragged import Segments
+from tokengt.tracing import eager_only
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """How scores become weights.
+
+    Args:
+        kind: "softmax" (exact) or "favor" (FAVOR+, linear in tokens).
+        dropout: probability of dropping an attention weight in training (softmax only: FAVOR+ has none).
+        num_features: random features of FAVOR+; None for int(d_H ln d_H).
+        redraw_interval: training forwards between new draws of the features; None keeps the first draw.
+        eps: added to every FAVOR+ feature.
+        backend: which softmax implementation; "auto" picks the fastest that applies.
+    """
+
+    kind: Literal["softmax", "favor"] = "softmax"
+    dropout: float = 0.0
+    num_features: int | None = None
+    redraw_interval: int | None = 100
+    eps: float = 1e-4
+    backend: Backend = "auto"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("softmax", "favor"):
+            raise ValueError(f"attention kind is {self.kind!r}; expected 'softmax' or 'favor'")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"attention dropout is {self.dropout}; expected 0 or more and below 1")
+
+
+class MultiheadAttention(nn.Module):
+    r"""MSA(X)_i = sum_h sum_j alpha^h_ij X_j w^V_h w^O_h (the paper's Eq. for multi-head self-attention).
+
+    Head and value widths are free of ``dim / num_heads``. All projections carry biases; the proofs need those of
+    query and key.
+
+    Shapes: [tokens, dim] -> [tokens, dim].
+    """
+
+    projection: Tensor | None
+    draw_age: Tensor | None
+
+    def __init__(self, dim: int, num_heads: int, head_dim: int, value_dim: int, config: AttentionConfig) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim, self.value_dim = num_heads, head_dim, value_dim
+        self.qkv_proj = nn.Linear(dim, num_heads * (2 * head_dim + value_dim))
+        self.out_proj = nn.Linear(num_heads * value_dim, dim)
+        self.configure(config)
+        self.register_load_state_dict_post_hook(_forget_age)  # type: ignore[no-untyped-call]
+
+    def configure(self, config: AttentionConfig) -> None:
+        """Switch the kernel under the same weights; FAVOR+ draws its features here."""
+        self.config = config
+        self._age: int | None = None
+        projection = age = None
+        if config.kind == "favor":
+            features = config.num_features or default_num_features(self.head_dim)
+            weight = self.out_proj.weight
+            projection = draw_projection(features, self.head_dim, device=weight.device).to(weight.dtype)
+            age = torch.zeros((), dtype=torch.int64, device=weight.device)
+        self.register_buffer("projection", projection)
+        self.register_buffer("draw_age", age)
+
+    def forward(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> Float[Tensor, "tokens dim"]:
+        query, key, value = self._project(x)
+        if self.projection is not None:
+            self._redraw_when_due()
+            heads = favor_attention(query, key, value, segments, projection=self.projection, eps=self.config.eps)
+        else:
+            dropout = self.config.dropout if self.training else 0.0
+            heads = softmax_attention(query, key, value, segments, dropout=dropout, backend=self.config.backend)
+        out: Tensor = self.out_proj(heads.flatten(1))
+        return out
+
+    def attention_weights(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments
+    ) -> list[Float[Tensor, "heads length length"]]:
+        """The softmax weights alpha^h of every sequence (for FAVOR+: those it approximates)."""
+        query, key, _ = self._project(x)
+        return attention_weights(query, key, segments)
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        widths = [self.num_heads * w for w in (self.head_dim, self.head_dim, self.value_dim)]
+        query, key, value = self.qkv_proj(x).split(widths, dim=1)
+        rows, heads = len(x), self.num_heads
+        return query.view(rows, heads, self.head_dim), key.view(rows, heads, self.head_dim), value.view(rows, heads, self.value_dim)
+
+    @eager_only
+    def _redraw_when_due(self) -> None:
+        """Count training forwards; the count is a buffer, so that a resumed run redraws at the same step."""
+        interval = self.config.redraw_interval
+        if not self.training or interval is None or self.projection is None or self.draw_age is None:
+            return
+        if self._age is None:
+            self._age = int(self.draw_age)
+        if self._age >= interval:
+            # Not in place: the last step's backward may still need the old values.
+            fresh = draw_projection(len(self.projection), self.head_dim, device=self.projection.device)
+            self.projection = fresh.to(self.projection.dtype)
+            self._age = 0
+        self._age += 1
+        self.draw_age.fill_(self._age)
+
+
+def _forget_age(module: nn.Module, _: object) -> None:
+    """A loaded state brings its own count."""
+    assert isinstance(module, MultiheadAttention)
+    module._age = None

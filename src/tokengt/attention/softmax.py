@@ -1,0 +1,141 @@
+"""Exact softmax attention over packed sequences; one signature, several backends.
+
+alpha = softmax(Q K^T / sqrt(d_H)), output alpha V, for every sequence by itself. Inputs stay packed: on the CPU
+sequences of similar length share one SDPA call, on a GPU ``varlen_attn`` reads the packed rows as they are.
+"""
+
+import warnings
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from tokengt.ragged import Bucket, Segments
+from tokengt.tracing import eager_only
+
+Backend = Literal["auto", "bucketed", "varlen"]
+
+# One sequence's score matrix may take this much memory before we refuse to write it out.
+SCORE_LIMIT_BYTES = 4 * 2**30
+# Work of one call above which a person would want to know before waiting (about ten seconds on either).
+WORK_WARNING_FLOP = {"cpu": 1e12, "cuda": 1e15}
+
+
+@eager_only
+def softmax_attention(
+    query: Float[Tensor, "tokens heads head_dim"],
+    key: Float[Tensor, "tokens heads head_dim"],
+    value: Float[Tensor, "tokens heads value_dim"],
+    segments: Segments,
+    *,
+    dropout: float = 0.0,
+    backend: Backend = "auto",
+) -> Float[Tensor, "tokens heads value_dim"]:
+    """Attention of every sequence to itself.
+
+    ``dropout`` zeroes attention weights with that probability (give 0 outside training). It needs the scores
+    written out, so a sequence too long for that is refused with a ValueError; without it, memory is linear in
+    tokens and only the work is quadratic.
+    """
+    if dropout > 0:
+        refuse_large_scores(segments, query.shape[1], query.element_size(), "with attention dropout")
+    else:
+        warn_of_work(segments, query, value)
+    if backend == "varlen" or (backend == "auto" and _varlen_fits(query, value, dropout)):
+        return _varlen(query, key, value, segments)
+    return _bucketed(query, key, value, segments, dropout)
+
+
+def attention_weights(
+    query: Float[Tensor, "tokens heads head_dim"],
+    key: Float[Tensor, "tokens heads head_dim"],
+    segments: Segments,
+) -> list[Float[Tensor, "heads length length"]]:
+    """The matrices alpha themselves, one [heads, length, length] tensor a sequence."""
+    refuse_large_scores(segments, query.shape[1], query.element_size(), "with attention maps")
+    maps = []
+    for start, stop in zip(segments.host[:-1].tolist(), segments.host[1:].tolist(), strict=True):
+        rows_q, rows_k = query[start:stop].transpose(0, 1), key[start:stop].transpose(0, 1)
+        scores = rows_q @ rows_k.transpose(1, 2) * query.shape[2] ** -0.5
+        maps.append(scores.softmax(-1))
+    return maps
+
+
+def refuse_large_scores(segments: Segments, heads: int, bytes_each: int, why: str) -> None:
+    """Raise before a score matrix is written out that would not fit."""
+    length = segments.max_length
+    needed = heads * length**2 * bytes_each
+    if needed > SCORE_LIMIT_BYTES:
+        raise ValueError(
+            f"softmax attention {why} would hold {needed / 2**30:,.1f} GiB of scores for one sequence of "
+            f"{length:,} tokens and {heads} heads (the limit is {SCORE_LIMIT_BYTES / 2**30:g} GiB); use "
+            "attention kind 'favor', which is linear in tokens, or set the attention dropout to 0"
+        )
+
+
+def warn_of_work(segments: Segments, query: Tensor, value: Tensor) -> None:
+    """Say how much a call costs when a person would wait for it."""
+    squares = float((segments.host_lengths.double() ** 2).sum())
+    flop = 2 * query.shape[1] * (query.shape[2] + value.shape[2]) * squares
+    if flop > WORK_WARNING_FLOP.get(query.device.type, 1e15):
+        warnings.warn(
+            f"softmax attention over up to {segments.max_length:,} tokens a sequence costs about "
+            f"{flop / 1e12:,.1f} TFLOP a layer; attention kind 'favor' is linear in tokens",
+            stacklevel=3,
+        )
+
+
+def gather(rows: Float[Tensor, "tokens heads dim"], bucket: Bucket) -> Float[Tensor, "sequences heads width dim"]:
+    """Packed rows of a bucket's sequences, padded to the bucket's width."""
+    sequences, width = bucket.rows.shape
+    if sequences == 1 and width == rows.shape[0]:
+        return rows[None].transpose(1, 2)
+    picked = rows.index_select(0, bucket.rows.flatten())
+    return picked.view(sequences, width, *rows.shape[1:]).transpose(1, 2)
+
+
+def scatter(
+    outputs: list[Float[Tensor, "sequences heads width dim"]], segments: Segments
+) -> Float[Tensor, "tokens heads dim"]:
+    """The inverse of :func:`gather` over all buckets of ``segments``; padding falls away."""
+    flat = [output.transpose(1, 2).flatten(0, 1) for output in outputs]
+    if len(flat) == 1 and segments.count == 1:
+        return flat[0]
+    return torch.cat(flat).index_select(0, segments.from_buckets)
+
+
+def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropout: float) -> Tensor:
+    scale, width = query.shape[2] ** -0.5, value.shape[2]
+    # SDPA's fused kernels want one width for all three; columns of zeros change neither scores nor values.
+    common = max(query.shape[2], width)
+    query, key, value = (F.pad(x, (0, common - x.shape[2])) for x in (query, key, value))
+    outputs = []
+    for bucket in segments.buckets:
+        mask = None if bucket.mask is None else bucket.mask[:, None, None, :]
+        output = F.scaled_dot_product_attention(
+            gather(query, bucket),
+            gather(key, bucket),
+            gather(value, bucket),
+            attn_mask=mask,
+            dropout_p=dropout,
+            scale=scale,
+        )
+        outputs.append(output[..., :width])
+    return scatter(outputs, segments)
+
+
+def _varlen_fits(query: Tensor, value: Tensor, dropout: float) -> bool:
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    same = query.shape[2] == value.shape[2] and query.shape[2] % 8 == 0 and query.shape[2] <= 256
+    return query.is_cuda and half and same and dropout == 0
+
+
+def _varlen(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    offsets, longest = segments.offsets.int(), segments.max_length
+    output = varlen_attn(query.contiguous(), key.contiguous(), value.contiguous(), offsets, offsets, longest, longest)
+    assert isinstance(output, Tensor)
+    return output

@@ -1,0 +1,66 @@
+"""Random numbers from a generator, or from a key: the same key gives the same numbers anywhere.
+
+A keyed draw depends on the key and the place inside its own segment only, so what one graph draws never
+depends on its neighbours in a batch, on the batch's size or on the device.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tokengt.ragged import Segments
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15, the step of splitmix64, as a signed 64-bit integer
+_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def mix(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    """The splitmix64 finaliser: a bijection of 64-bit integers whose outputs pass for random."""
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """A logical right shift (torch's is arithmetic)."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedDraws:
+    """Draws that are a function of ``keys[segment]`` and the place in the segment."""
+
+    keys: Int[Tensor, " segments"]
+
+    def normal(self, segments: Segments, width: int) -> Float[Tensor, "rows width"]:
+        """Independent standard normals (Box-Muller), float64."""
+        first, second = self._uniform(segments, width, 0), self._uniform(segments, width, 1)
+        return (-2 * first.log()).sqrt() * (2 * math.pi * second).cos()
+
+    def _uniform(self, segments: Segments, width: int, stream: int) -> Float[Tensor, "rows width"]:
+        column = torch.arange(width, device=self.keys.device)
+        place = (segments.positions[:, None] * width + column) * 2 + stream
+        bits = mix(mix(place * _GOLDEN + 1) + self.keys.index_select(0, segments.ids)[:, None])
+        # 53 bits, shifted by half a step so that log() never sees zero.
+        return (_shift(bits, 11).double() + 0.5) * 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratorDraws:
+    """Draws from a torch generator (None for torch's global one)."""
+
+    generator: torch.Generator | None
+    device: torch.device
+
+    def normal(self, segments: Segments, width: int) -> Float[Tensor, "rows width"]:
+        """Independent standard normals, float64."""
+        source = self.device if self.generator is None else self.generator.device
+        shape = (segments.total, width)
+        return torch.randn(shape, generator=self.generator, device=source, dtype=torch.float64).to(self.device)
+
+
+Draws = KeyedDraws | GeneratorDraws

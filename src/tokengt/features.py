@@ -1,0 +1,101 @@
+"""What node and edge features are, and their embedding into the token width."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from tokengt.graph import GraphBatch, describe_features
+from tokengt.ragged import Segments
+
+# OGB's fixed vocabularies for the 9 atom and 3 bond columns; the last row of a column takes what is in none of them.
+ATOM_CATEGORIES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
+BOND_CATEGORIES = (5, 6, 2)
+
+FeatureField = Literal["node_features", "edge_features", "hyperedge_features"]
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """Integer category columns of the given sizes, float vectors of the given width, or (both empty) none."""
+
+    categories: tuple[int, ...] = ()
+    width: int = 0
+
+    def __post_init__(self) -> None:
+        if self.categories and self.width:
+            raise ValueError("features are either categories or floats; give categories or width, not both")
+
+    @classmethod
+    def of(cls, features: Shaped[Tensor, "rows _"] | None) -> "FeatureSpec":
+        """The narrowest specification that holds these features."""
+        if features is None or features.shape[1] == 0:
+            return cls()
+        if features.is_floating_point():
+            return cls(width=features.shape[1])
+        sizes = features.amax(0) + 1 if len(features) else torch.ones(features.shape[1])
+        return cls(categories=tuple(int(size) for size in sizes.tolist()))
+
+    def __str__(self) -> str:
+        if self.categories:
+            return f"{len(self.categories)} categories"
+        return f"{self.width} floats" if self.width else "none"
+
+
+class FeatureEncoder(nn.Module):
+    """X w_in: a sum of embeddings for categories, a linear map for floats.
+
+    Shapes: [rows, columns] -> [rows, dim].
+    """
+
+    offsets: Tensor
+
+    def __init__(self, name: FeatureField, spec: FeatureSpec, dim: int) -> None:
+        super().__init__()
+        self.name, self.spec = name, spec
+        self.table = nn.Embedding(sum(spec.categories), dim) if spec.categories else None
+        self.linear = nn.Linear(spec.width, dim, bias=False) if spec.width else None
+        sizes = torch.tensor((0, *spec.categories[:-1]), dtype=torch.int64)
+        self.register_buffer("offsets", sizes.cumsum(0), persistent=False)
+
+    def forward(
+        self, features: Shaped[Tensor, "rows _"] | None, batch: GraphBatch, segments: Segments
+    ) -> Float[Tensor, "rows dim"] | None:
+        """Embedded features, or None without any. ``batch`` and ``segments`` name the graph in an error."""
+        self._check(features, batch, segments)
+        if features is None:
+            return None
+        if self.table is not None:
+            return F.embedding_bag(features.long() + self.offsets, self.table.weight, mode="sum")
+        if self.linear is not None:
+            out: Tensor = self.linear(features.to(self.linear.weight.dtype))
+            return out
+        return None
+
+    def _check(self, features: Tensor | None, batch: GraphBatch, segments: Segments) -> None:
+        if features is None and segments.total == 0:
+            return
+        columns = len(self.spec.categories) or self.spec.width
+        given = 0 if features is None else features.shape[1]
+        kinds_agree = features is None or bool(self.spec.width) == features.is_floating_point() or not given
+        if given != columns or not kinds_agree:
+            raise ValueError(f"{self.name} is {describe_features(features)}; this model expects {self.spec}")
+        bounds = batch.category_range(self.name) if self.spec.categories else None
+        if features is None or bounds is None:
+            return
+        for column, (low, high, size) in enumerate(zip(*bounds, self.spec.categories, strict=True)):
+            if low < 0 or high >= size:
+                self._refuse_category(features[:, column], column, size, batch, segments)
+
+    def _refuse_category(self, values: Tensor, column: int, size: int, batch: GraphBatch, segments: Segments) -> None:
+        # The bounds may be those of a larger batch this one was cut from: look for the culprit here.
+        bad = torch.nonzero((values < 0) | (values >= size)).flatten()
+        if len(bad):
+            graph, row = batch.graph_of_row(segments, int(bad[0]))
+            raise ValueError(
+                f"graph {graph}: {self.name} row {row}, column {column} is category {int(values[bad[0]])}; "
+                f"this model expects 0 to {size - 1}"
+            )

@@ -1,0 +1,95 @@
+"""From encoded tokens to predictions: graph, node, edge and link heads, any number of outputs."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tokengt.graph import GraphBatch
+from tokengt.tokens import TokenBatch
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """What is predicted.
+
+    Args:
+        level: one row a "graph", a "node", a listed "edge" (in the order of ``edge_index``), or a queried pair of
+            nodes, edge or not ("link").
+        out_dim: outputs a row (tasks or classes).
+        readout: graph level only: the [graph] token, or the sum over all other tokens (Theorem 2).
+        mlp: Linear, GELU, LayerNorm, Linear (the authors' code) instead of one linear map (the paper).
+        symmetric: link level only: (u, v) and (v, u) score alike.
+    """
+
+    level: Literal["graph", "node", "edge", "link"] = "graph"
+    out_dim: int = 1
+    readout: Literal["token", "sum"] = "token"
+    mlp: bool = False
+    symmetric: bool = True
+
+    def __post_init__(self) -> None:
+        if self.level not in ("graph", "node", "edge", "link"):
+            raise ValueError(f"head level is {self.level!r}; expected 'graph', 'node', 'edge' or 'link'")
+        if self.readout not in ("token", "sum"):
+            raise ValueError(f"readout is {self.readout!r}; expected 'token' or 'sum'")
+        if self.out_dim < 1:
+            raise ValueError(f"out_dim is {self.out_dim}; expected at least 1")
+
+
+class Head(nn.Module):
+    """Shapes: encoded tokens -> [graphs, out], [nodes, out], [edges, out] or [pairs, out]."""
+
+    def __init__(self, dim: int, config: HeadConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = dim if config.level != "link" else (2 if config.symmetric else 3) * dim
+        if config.mlp:
+            self.project: nn.Module = nn.Sequential(
+                nn.Linear(width, dim), nn.GELU(), nn.LayerNorm(dim), nn.Linear(dim, config.out_dim)
+            )
+        else:
+            self.project = nn.Linear(width, config.out_dim)
+
+    def forward(
+        self, tokens: TokenBatch, batch: GraphBatch, pairs: Int[Tensor, "2 pairs"] | None = None
+    ) -> Float[Tensor, "rows out"]:
+        out: Tensor = self.project(self._rows(tokens, batch, pairs))
+        return out
+
+    def _rows(self, tokens: TokenBatch, batch: GraphBatch, pairs: Tensor | None) -> Tensor:
+        level = self.config.level
+        if (pairs is None) == (level == "link"):
+            raise ValueError(f"a head of level {level!r} {'needs' if level == 'link' else 'takes no'} pairs")
+        if level == "graph":
+            return tokens.graph if self.config.readout == "token" else tokens.pooled
+        if level == "node":
+            return tokens.nodes
+        if level == "edge":
+            return tokens.edges
+        assert pairs is not None
+        check_pairs(pairs, batch)
+        nodes = tokens.nodes
+        first, second = nodes.index_select(0, pairs[0]), nodes.index_select(0, pairs[1])
+        if self.config.symmetric:
+            return torch.cat([first + second, first * second], 1)
+        return torch.cat([first, second, first * second], 1)
+
+
+def check_pairs(pairs: Tensor, batch: GraphBatch) -> None:
+    """Pairs are node numbers of the packed batch, both of the same graph."""
+    if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.is_floating_point():
+        raise ValueError(f"pairs must be integers of shape [2, pairs], got {list(pairs.shape)} {pairs.dtype}")
+    if pairs.shape[1] == 0:
+        return
+    if int(pairs.min()) < 0 or int(pairs.max()) >= batch.num_nodes:
+        raise ValueError(f"pairs name nodes outside 0 to {batch.num_nodes - 1} of the packed batch")
+    graph = batch.nodes.ids[pairs]
+    apart = torch.nonzero(graph[0] != graph[1]).flatten()
+    if len(apart):
+        place = int(apart[0])
+        raise ValueError(
+            f"pair {place} joins graph {int(graph[0, place])} and graph {int(graph[1, place])}; expected one graph"
+        )

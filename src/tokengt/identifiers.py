@@ -1,0 +1,177 @@
+"""Node identifiers P [n, d_p]: the paper's one degree of freedom (Section 2 and its implementation appendix).
+
+Every kind is a function of the batch and a source of random draws. In training the draws come from a generator.
+At evaluation they are keyed by the graph itself (its nodes and edges, whatever their listed order), so the same
+graph with the same node order always gets the same identifiers, alone or in any batch. Renumbering the nodes
+draws anew: predictions of a model with random identifiers depend on node order; averaging draws reduces that.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tokengt.draws import Draws, GeneratorDraws, KeyedDraws, mix
+from tokengt.graph import GraphBatch
+from tokengt.ragged import Segments, interleave
+from tokengt.structure.laplacian import laplacian_eigenvectors
+
+IdentifierKind = Literal[
+    "orf", "laplacian", "near_orthonormal", "random", "orf_first_order", "random_first_order", "none"
+]
+
+
+@dataclass(frozen=True)
+class IdentifierConfig:
+    """Which identifiers, and how wide.
+
+    Args:
+        kind: "orf" (orthogonal random features), "laplacian" (eigenvectors), "near_orthonormal" (random signs over
+            sqrt(dim)), "random" (unit Gaussian rows), "orf_first_order" / "random_first_order" (the ablations of
+            Table 1: one independent vector a token), or "none".
+        dim: d_p. A graph with fewer nodes is padded with zero columns.
+        which: Laplacian only: eigenvectors of the "lowest" eigenvalues, or half from "both_ends".
+        sign_flip: Laplacian only: random signs in training.
+        dropout: Laplacian only: probability of dropping a whole eigenvector of a graph in training.
+    """
+
+    kind: IdentifierKind = "laplacian"
+    dim: int = 16
+    which: Literal["lowest", "both_ends"] = "lowest"
+    sign_flip: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(IdentifierKind):
+            raise ValueError(f"identifier kind is {self.kind!r}; expected one of {', '.join(get_args(IdentifierKind))}")
+        if self.kind != "none" and self.dim < 1:
+            raise ValueError(f"identifier dim is {self.dim}; expected at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"identifier dropout is {self.dropout}; expected 0 or more and below 1")
+
+    @property
+    def first_order(self) -> bool:
+        return self.kind in ("orf_first_order", "random_first_order")
+
+
+@dataclass(frozen=True, eq=False)
+class Identifiers:
+    """P of every node; for the first-order ablations one vector for every listed edge and hyperedge as well."""
+
+    nodes: Float[Tensor, "nodes id_dim"]
+    edges: Float[Tensor, "edges id_dim"] | None = None
+    hyperedges: Float[Tensor, "hyperedges id_dim"] | None = None
+
+    def to(self, dtype: torch.dtype) -> "Identifiers":
+        parts = (self.nodes, self.edges, self.hyperedges)
+        nodes, edges, hyperedges = (None if part is None else part.to(dtype) for part in parts)
+        assert nodes is not None
+        return Identifiers(nodes, edges, hyperedges)
+
+
+@torch.no_grad()
+def identify(
+    batch: GraphBatch,
+    config: IdentifierConfig,
+    *,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+    draw: int = 0,
+) -> Identifiers | None:
+    """Identifiers of a batch in float64; None for kind "none".
+
+    In training, or with a ``generator``, draws are fresh; else they are keyed by each graph and ``draw``.
+    """
+    if config.kind == "none":
+        return None
+    fresh = training or generator is not None
+    draws: Draws = GeneratorDraws(generator, batch.device) if fresh else KeyedDraws(graph_keys(batch, draw))
+    if config.kind == "laplacian":
+        canonical = not fresh and draw == 0
+        return Identifiers(_laplacian(batch, config, None if canonical else draws, training))
+    if config.first_order:
+        return _first_order(batch, config, draws)
+    return Identifiers(_random_rows(config.kind, batch.nodes, config.dim, draws))
+
+
+def graph_keys(batch: GraphBatch, draw: int = 0) -> Int[Tensor, " graphs"]:
+    """A 64-bit key of every graph: its node count and its set of edges and hyperedges, in any listed order."""
+    local = batch.edge_index - batch.nodes.starts.index_select(0, batch.edges.ids)
+    edge_hash = _chain(local)
+    members = batch.hyperedge_nodes - batch.nodes.starts.index_select(0, batch.hyperedges.ids).index_select(
+        0, batch.members.ids
+    )
+    hyper_hash = mix(_segment_total(mix(members + 1), batch.members) - 1)
+    total = _segment_total(edge_hash, batch.edges) + 3 * _segment_total(hyper_hash, batch.hyperedges)
+    return mix(mix(total + batch.nodes.lengths) + draw)
+
+
+def orthogonal_random_features(rows: Segments, dim: int, draws: Draws) -> Float[Tensor, "rows dim"]:
+    """Rows of a Haar orthogonal matrix Q [n, n] a segment, ``dim`` of its channels, unit length.
+
+    The channels of a Haar matrix are exchangeable, so d_p random ones of n are the Q factor of an [n, d_p] Gaussian;
+    with n <= d_p the rows are orthonormal and zero-padded. Signs are fixed by R's diagonal: bare QR is not Haar.
+    """
+    gaussian = draws.normal(rows, dim)
+    out = torch.zeros_like(gaussian)
+    for length, members in _by_length(rows):
+        width = min(length, dim)
+        index = (rows.starts.index_select(0, members)[:, None] + torch.arange(length, device=out.device)).flatten()
+        q, r = torch.linalg.qr(gaussian.index_select(0, index)[:, :width].reshape(-1, length, width))
+        q = q * r.diagonal(dim1=1, dim2=2).sign()[:, None, :]
+        out[index, :width] = torch.nn.functional.normalize(q, dim=2).flatten(0, 1)
+    return out
+
+
+def _random_rows(kind: str, rows: Segments, dim: int, draws: Draws) -> Tensor:
+    if kind.startswith("orf"):
+        return orthogonal_random_features(rows, dim, draws)
+    normal = draws.normal(rows, dim)
+    if kind == "near_orthonormal":
+        return torch.where(normal < 0, -1.0, 1.0).double() / math.sqrt(dim)
+    return torch.nn.functional.normalize(normal, dim=1)
+
+
+def _first_order(batch: GraphBatch, config: IdentifierConfig, draws: Draws) -> Identifiers:
+    """Independent vectors for all tokens of a graph: nodes, then edges, then hyperedges."""
+    together, rows = interleave([batch.nodes, batch.edges, batch.hyperedges])
+    vectors = _random_rows(config.kind, together, config.dim, draws)
+    return Identifiers(*(vectors.index_select(0, part) for part in rows))
+
+
+def _laplacian(batch: GraphBatch, config: IdentifierConfig, draws: Draws | None, training: bool) -> Tensor:
+    """Eigenvectors in their canonical basis; with draws, random signs (and dropout in training)."""
+    vectors = laplacian_eigenvectors(batch, config.dim, config.which).vectors
+    if draws is None:
+        return vectors
+    one_each = Segments.uniform(batch.num_graphs, 1, batch.device)
+    factor = torch.ones(batch.num_graphs, config.dim, dtype=torch.float64, device=batch.device)
+    if config.sign_flip or not training:
+        factor = torch.where(draws.normal(one_each, config.dim) < 0, -factor, factor)
+    if training and config.dropout:
+        uniform = torch.special.ndtr(draws.normal(one_each, config.dim))
+        factor = factor * (uniform >= config.dropout) / (1 - config.dropout)
+    return vectors * factor.index_select(0, batch.nodes.ids)
+
+
+def _by_length(rows: Segments) -> Iterable[tuple[int, Int[Tensor, " members"]]]:
+    lengths = rows.host_lengths
+    for length in torch.unique(lengths[lengths > 0]).tolist():
+        yield length, torch.nonzero(lengths == length).flatten().to(rows.offsets.device)
+
+
+def _chain(columns: Int[Tensor, "order rows"]) -> Int[Tensor, " rows"]:
+    """One hash a column, which depends on the order of its entries."""
+    state = torch.zeros_like(columns[0])
+    for row in columns:
+        state = mix(state + row + 1)
+    return state
+
+
+def _segment_total(values: Int[Tensor, " rows"], segments: Segments) -> Int[Tensor, " segments"]:
+    """Sums that wrap around: the order of rows does not matter."""
+    return torch.zeros_like(segments.starts).index_add(0, segments.ids, values)

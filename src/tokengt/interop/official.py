@@ -1,0 +1,183 @@
+"""Published checkpoints of the authors' code (github.com/jw9730/tokengt) as :class:`TokenGT` models.
+
+Their model adds to the paper: integer features share one table indexed ``x_j + 512 j + 2``, a [null] token, an MLP
+head, a LayerNorm on the input, none at the end. Their layers that no output depends on (``masked_lm_pooler`` and the
+encoder's ``final_layer_norm``) are left behind. Where their code types a self-loop as a node, ours types it as an edge.
+"""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokengt.attention import AttentionConfig
+from tokengt.features import FeatureSpec
+from tokengt.heads import HeadConfig
+from tokengt.identifiers import IdentifierConfig, IdentifierKind
+from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.tokens import TokensConfig
+from tokengt.transformer import EncoderConfig
+
+_ROWS_A_COLUMN = 512
+_GRAPH = "encoder.graph_encoder."
+_FEATURE = _GRAPH + "graph_feature."
+_ID_ENCODERS: dict[str, IdentifierKind] = {"lap": "laplacian", "orf": "orf", "rand": "random"}
+_UNUSED = ("encoder.masked_lm_pooler.", _GRAPH + "final_layer_norm.", _GRAPH + "performer_proj_updater.")
+
+
+def model_from_official(state_dict: Mapping[str, Tensor], args: Mapping[str, Any] | Namespace) -> TokenGT:
+    """A model that predicts what the authors' model with this state predicts.
+
+    Args:
+        state_dict: theirs (``checkpoint["model"]``).
+        args: their hyper-parameters (``checkpoint["cfg"]["model"]`` or ``checkpoint["args"]``).
+    """
+    options = dict(vars(args)) if isinstance(args, Namespace) else dict(args)
+    config = _config(state_dict, options)
+    model = TokenGT(config)
+    model.load_state_dict(convert_state(state_dict, config) | _redraw_ages(model))
+    return model
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """State and hyper-parameters of a fairseq checkpoint, read without running anything it holds."""
+    import numpy as np
+    from numpy._core import multiarray
+
+    safe: list[Any] = [Namespace, np.dtype, np.ndarray, multiarray.scalar, multiarray._reconstruct]
+    safe += [type(np.dtype(name)) for name in ("float32", "float64", "int32", "int64", "bool")]
+    try:
+        with torch.serialization.safe_globals(safe):
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(f"{path} is no checkpoint that can be read safely: {error}") from error
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
+        raise ValueError(f"{path} is no fairseq checkpoint: it has no 'model' state")
+    args = checkpoint.get("args") or (checkpoint.get("cfg") or {}).get("model")
+    if args is None:
+        raise ValueError(f"{path} holds no hyper-parameters: expected 'args' or 'cfg.model'")
+    return checkpoint["model"], dict(vars(args)) if isinstance(args, Namespace) else dict(args)
+
+
+def convert_state(state: Mapping[str, Tensor], config: TokenGTConfig) -> dict[str, Tensor]:
+    """Their tensors under our names. Linear in the tensors, so it carries gradients over as well."""
+    feature = {name.removeprefix(_FEATURE): tensor for name, tensor in state.items() if name.startswith(_FEATURE)}
+    ours = {
+        # Their index x_j + 512 j + 2 is our x_j + 512 j, two rows further on; their rows 0 and 1 are never read.
+        "tokenizer.node_encoder.table.weight": feature["atom_encoder.weight"].roll(-2, 0),
+        "tokenizer.edge_encoder.table.weight": feature["edge_encoder.weight"].roll(-2, 0),
+        "tokenizer.special_tokens": torch.cat([feature["graph_token.weight"], feature["null_token.weight"]]),
+        "head.project.0.weight": state["encoder.lm_head_transform_weight.weight"],
+        "head.project.0.bias": state["encoder.lm_head_transform_weight.bias"],
+        "head.project.2.weight": state["encoder.layer_norm.weight"],
+        "head.project.2.bias": state["encoder.layer_norm.bias"],
+        "head.project.3.weight": state["encoder.embed_out.weight"],
+        "head.project.3.bias": state["encoder.lm_output_learned_bias"].expand(config.head.out_dim),
+    }
+    for name in _ID_ENCODERS:
+        if f"{name}_encoder.weight" in feature:
+            ours["tokenizer.id_proj.weight"] = feature[f"{name}_encoder.weight"]
+    if config.tokens.type_ids:
+        ours["tokenizer.type_embedding.weight"] = feature["order_encoder.weight"].flip(0)
+    if config.encoder.input_norm:
+        for part in ("weight", "bias"):
+            ours[f"encoder.input_norm.{part}"] = state[f"{_GRAPH}emb_layer_norm.{part}"]
+    for layer in range(config.encoder.num_layers):
+        ours |= _convert_block(state, layer)
+    return ours
+
+
+def _convert_block(state: Mapping[str, Tensor], layer: int) -> dict[str, Tensor]:
+    theirs, block = f"{_GRAPH}layers.{layer}.", f"encoder.blocks.{layer}."
+    ours = {}
+    for part in ("weight", "bias"):
+        projections = [state[f"{theirs}self_attn.{name}_proj.{part}"] for name in "qkv"]
+        ours[f"{block}attention.qkv_proj.{part}"] = torch.cat(projections)
+        ours[f"{block}attention.out_proj.{part}"] = state[f"{theirs}self_attn.out_proj.{part}"]
+        ours[f"{block}attention_norm.{part}"] = state[f"{theirs}self_attn_layer_norm.{part}"]
+        ours[f"{block}mlp_norm.{part}"] = state[f"{theirs}final_layer_norm.{part}"]
+        ours[f"{block}mlp.up.{part}"] = state[f"{theirs}feedforward.fc1.{part}"]
+        ours[f"{block}mlp.down.{part}"] = state[f"{theirs}feedforward.fc2.{part}"]
+    projection = f"{theirs}self_attn.fast_attention.projection_matrix"
+    if projection in state:
+        ours[f"{block}attention.projection"] = state[projection]
+    return ours
+
+
+def _config(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> TokenGTConfig:
+    _check_supported(state, options)
+    atoms, bonds = state[_FEATURE + "atom_encoder.weight"], state[_FEATURE + "edge_encoder.weight"]
+    dropout = float(options.get("dropout", 0.0))
+    projection = state.get(f"{_GRAPH}layers.0.self_attn.fast_attention.projection_matrix")
+    layers = 1 + max(int(name.removeprefix(_GRAPH + "layers.").split(".")[0]) for name in state if "layers." in name)
+    return TokenGTConfig(
+        dim=atoms.shape[1],
+        tokens=TokensConfig(
+            node_features=_columns(atoms),
+            edge_features=_columns(bonds),
+            null_token=True,
+            type_ids=_FEATURE + "order_encoder.weight" in state,
+        ),
+        identifiers=_identifiers(state, options),
+        encoder=EncoderConfig(
+            num_layers=layers,
+            num_heads=int(options["encoder_attention_heads"]),
+            mlp_dim=state[f"{_GRAPH}layers.0.feedforward.fc1.weight"].shape[0],
+            attention=AttentionConfig(
+                kind="softmax" if projection is None else "favor",
+                dropout=float(options.get("attention_dropout", 0.0)),
+                num_features=None if projection is None else projection.shape[0],
+                redraw_interval=options.get("performer_feature_redraw_interval", 1000),
+            ),
+            mlp_dropout=float(options.get("act_dropout", 0.0)),
+            residual_dropout=dropout,
+            input_dropout=dropout,
+            drop_path=0.1 if options.get("stochastic_depth") else 0.0,
+            input_norm=_GRAPH + "emb_layer_norm.weight" in state,
+            final_norm=False,
+            activation=options.get("activation_fn", "gelu"),
+        ),
+        head=HeadConfig(out_dim=state["encoder.embed_out.weight"].shape[0], mlp=True),
+    )
+
+
+def _check_supported(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> None:
+    if options.get("postnorm"):
+        raise ValueError("the checkpoint was trained with postnorm; only the published prenorm models are supported")
+    if options.get("performer_generalized_attention"):
+        raise ValueError(
+            "the checkpoint uses generalized Performer attention; only FAVOR+ softmax features are supported"
+        )
+    for name in ("encoder_attention_heads",):
+        if name not in options:
+            raise ValueError(f"the checkpoint's hyper-parameters lack {name}")
+    needed = [_FEATURE + "atom_encoder.weight", _FEATURE + "graph_token.weight", "encoder.embed_out.weight"]
+    missing = [name for name in needed if name not in state]
+    if missing:
+        raise ValueError(f"the state is not the authors' TokenGT: {missing[0]} is missing")
+
+
+def _identifiers(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> IdentifierConfig:
+    found = [name for name in _ID_ENCODERS if f"{_FEATURE}{name}_encoder.weight" in state]
+    if len(found) > 1:
+        raise ValueError(f"the checkpoint mixes {' and '.join(found)} identifiers; expected one kind")
+    if not found:
+        return IdentifierConfig(kind="none")
+    return IdentifierConfig(
+        kind=_ID_ENCODERS[found[0]],
+        dim=state[f"{_FEATURE}{found[0]}_encoder.weight"].shape[1] // 2,
+        sign_flip=bool(options.get("lap_node_id_sign_flip", False)),
+        dropout=float(options.get("lap_node_id_eig_dropout", 0.0)),
+    )
+
+
+def _columns(table: Tensor) -> FeatureSpec:
+    return FeatureSpec(categories=(_ROWS_A_COLUMN,) * (len(table) // _ROWS_A_COLUMN))
+
+
+def _redraw_ages(model: TokenGT) -> dict[str, Tensor]:
+    """Counters of FAVOR+ that their checkpoints do not have under our names."""
+    return {name: tensor for name, tensor in model.state_dict().items() if name.endswith("draw_age")}

@@ -1,0 +1,219 @@
+"""PyTorch Geometric to :class:`~tokengt.graph.Graph` and back, without loss.
+
+Reading looks at attributes by name and never imports torch_geometric, so a model takes PyG batches as they are.
+Attributes that a graph has no field for travel in ``extras``, and so does what is needed to write the same
+object again. Hyperedges are ``hyperedge_index`` [2, incidences] (node, hyperedge) and ``hyperedge_attr``, or a
+``HyperGraphData``. When PyG collates ``hyperedge_index`` it adds the number of nodes to *both* rows: reading
+undoes that, and :func:`to_pyg` repeats it, so that its batches equal PyG's own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokengt.graph import Graph, GraphBatch
+from tokengt.interop._pyg_packed import class_names, is_batch, is_hypergraph, packed
+
+_LAYOUT, _WHOLE = "_pyg_layout", "_pyg_batch"
+_FIELDS = ("x", "num_nodes", "edge_index", "edge_attr", "hyperedge_index", "hyperedge_attr")
+_EXPECTED = "expected a Graph, a GraphBatch, a sequence of Graphs, or a PyG Data or Batch"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a PyG object differs from the one a bare Graph is written as."""
+
+    kind: type | None  # None: torch_geometric's plain Data
+    fields: frozenset[str]
+    flat: frozenset[str] = frozenset()  # features that were one-dimensional
+    dtypes: tuple[tuple[str, torch.dtype], ...] = ()  # indices that were not int64
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """Attributes of a PyG Batch that belong to none of its graphs, and the names of all it had."""
+
+    keys: frozenset[str]
+    values: Mapping[str, Any]
+    num_graphs: int
+
+
+def from_pyg(data: Any) -> Graph | GraphBatch:
+    """A PyG ``Data`` as a Graph; a PyG ``Batch`` (or a ``Data`` with a ``batch`` vector) as a GraphBatch.
+
+    A one-dimensional ``x`` or ``edge_attr`` becomes one column. Other attributes go to ``extras``, each graph's
+    own to each graph; :func:`to_pyg` restores all of them.
+
+    Raises:
+        ValueError: one sentence that names the graph, the field and what was expected.
+    """
+    _check_class(data)
+    batch = packed(data)
+    layout = _layout_read(data)
+    common = {} if layout is None else {_LAYOUT: layout}
+    if not is_batch(data):
+        return replace(batch, extras=({**_others(data), **common},))[0]
+    # PyG can take apart only what it collated itself; attributes set later belong to the batch as a whole.
+    collated = getattr(data, "_slice_dict", None)
+    own = [_others(part) for part in data.to_data_list()] if collated else [{} for _ in range(len(batch))]
+    known = {"batch", "ptr", *(collated or ())}
+    rest = {key: value for key, value in _others(data).items() if key not in known}
+    whole = _Whole(frozenset(data.keys()), rest, len(batch))
+    extras: list[dict[str, Any]] = [{**mine, **common} for mine in own]
+    if rest or not {"batch", "ptr"} <= whole.keys:
+        extras = [{**mine, _WHOLE: (whole, place)} for place, mine in enumerate(extras)]
+    return replace(batch, extras=tuple(extras) if any(extras) else ())
+
+
+def to_pyg(graph: Graph | GraphBatch) -> Any:
+    """A Graph as a PyG ``Data``, a GraphBatch as a PyG ``Batch``; needs torch_geometric.
+
+    ``extras`` become attributes again (PyG has no place for one that is None). Hyperedges come out sorted, with
+    the order of each one's members kept. Attributes that belonged to a Batch as a whole come back only when
+    its graphs are all there, in their order.
+    """
+    try:
+        from torch_geometric.data import Batch, Data
+    except ImportError as error:
+        raise ImportError("to_pyg needs PyTorch Geometric: pip install torch_geometric") from error
+    if isinstance(graph, Graph):
+        return _written(graph, _layout_to_write([graph]), Data)
+    layout = _layout_to_write(graphs := graph.unbatch())
+    written = [_written(each, layout, Data) for each in graphs]
+    keys = set(written[0].keys())
+    for place, data in enumerate(written):
+        if odd := keys ^ set(data.keys()):
+            raise ValueError(f"graph {place}: extras {sorted(odd)} are not in all graphs; a PyG Batch needs the same")
+    batch = Batch.from_data_list(written)
+    whole = _whole_batch(graph.extras)
+    if whole is not None:
+        for key in set(batch.keys()) - whole.keys:
+            del batch[key]
+        batch.update(dict(whole.values))
+    return batch
+
+
+def as_batch(batch: Any) -> GraphBatch:
+    """What a model is given, as one GraphBatch; a GraphBatch passes through untouched.
+
+    Takes a Graph, a sequence of Graphs, or PyG's Data or Batch, read without a loop over graphs and without
+    extras.
+
+    Raises:
+        ValueError: one sentence that names the graph, the field and what was expected.
+    """
+    if isinstance(batch, GraphBatch):
+        return batch
+    if isinstance(batch, Graph):
+        return GraphBatch.collate([batch])
+    if isinstance(batch, Sequence) and all(isinstance(graph, Graph) for graph in batch):
+        return GraphBatch.collate(batch)
+    _check_class(batch)
+    return packed(batch)
+
+
+def _check_class(data: object) -> None:
+    names = class_names(type(data))
+    if "HeteroData" in names:
+        raise ValueError("HeteroData has several kinds of nodes; expected one kind, as data.to_homogeneous() gives")
+    if "Data" not in names:
+        raise ValueError(f"{_EXPECTED}; got {type(data).__name__}")
+
+
+def _others(data: Any) -> dict[str, Any]:
+    """Attributes that no field of a Graph holds."""
+    fields = _FIELDS[:4] if is_hypergraph(data) else _FIELDS
+    return {key: data[key] for key in data.keys() if key not in fields}  # noqa: SIM118, PyG's Data is no dict
+
+
+def _layout_read(data: Any) -> _Layout | None:
+    """The layout of a PyG object; None when a bare Graph would be written the same."""
+    kind = type(data).__bases__[-1] if "Batch" in class_names(type(data)) else type(data)
+    plain = kind.__module__ == "torch_geometric.data.data" and kind.__name__ == "Data"
+    name = _hypergraph_names() if is_hypergraph(data) else {key: key for key in _FIELDS}
+    present = {key: data[key] for key in name if key in data}
+    layout = _Layout(
+        None if plain else kind,
+        frozenset(name[key] for key in present),
+        frozenset(name[k] for k, v in present.items() if isinstance(v, Tensor) and v.ndim == 1),
+        tuple((name[k], v.dtype) for k, v in present.items() if k.endswith("index") and v.dtype != torch.int64),
+    )
+    given = layout.fields - {"num_nodes", "edge_index"}
+    return None if layout == _Layout(None, given | _always(given)) else layout
+
+
+def _hypergraph_names() -> dict[str, str]:
+    """HyperGraphData calls its incidence ``edge_index``."""
+    return {"x": "x", "num_nodes": "num_nodes", "edge_index": "hyperedge_index", "edge_attr": "hyperedge_attr"}
+
+
+def _always(given: frozenset[str]) -> frozenset[str]:
+    return frozenset({"edge_index"} if "x" in given else {"edge_index", "num_nodes"})
+
+
+def _given(graph: Graph) -> frozenset[str]:
+    """The fields that writing this graph cannot do without."""
+    holds = {
+        "x": graph.node_features is not None,
+        "edge_index": graph.num_edges > 0,
+        "edge_attr": graph.edge_features is not None,
+        "hyperedge_index": graph.num_hyperedges > 0 or graph.hyperedge_features is not None,
+        "hyperedge_attr": graph.hyperedge_features is not None,
+    }
+    return frozenset(field for field, there in holds.items() if there)
+
+
+def _layout_to_write(graphs: Sequence[Graph]) -> _Layout:
+    """One layout for all: every field that some graph needs, and one dimension only where all had one."""
+    given = [_given(graph) for graph in graphs]
+    layouts = [
+        graph.extras.get(_LAYOUT) or _Layout(None, mine | _always(mine))
+        for graph, mine in zip(graphs, given, strict=True)
+    ]
+    fields = frozenset.union(*given, *(layout.fields for layout in layouts))
+    # Extras put on another graph bring a layout that may not fit it: what the graph holds comes first.
+    if "x" in fields and "x" not in given[0]:
+        fields |= {"num_nodes"}
+    kind = layouts[0].kind
+    if kind is not None and "HyperGraphData" in class_names(kind) and "edge_index" in fields:
+        kind = None
+    return _Layout(kind, fields, frozenset.intersection(*(layout.flat for layout in layouts)), layouts[0].dtypes)
+
+
+def _written(graph: Graph, layout: _Layout, plain: type) -> Any:
+    ids = torch.repeat_interleave(graph.hyperedge_offsets.diff())
+    values: dict[str, Any] = {
+        "x": graph.node_features,
+        "num_nodes": graph.num_nodes,
+        "edge_index": graph.edge_index,
+        "edge_attr": graph.edge_features,
+        "hyperedge_index": torch.stack([graph.hyperedge_nodes, ids]),
+        "hyperedge_attr": graph.hyperedge_features,
+    }
+    values.update({field: values[field].to(dtype) for field, dtype in layout.dtypes})
+    values.update({field: values[field].squeeze(1) for field in layout.flat if values[field] is not None})
+    data = (layout.kind or plain)()
+    name = {to: key for key, to in _hypergraph_names().items()} if is_hypergraph(data) else {f: f for f in _FIELDS}
+    for field in layout.fields:
+        data[name[field]] = values[field]
+    for key, value in graph.extras.items():
+        if key in _FIELDS and key in data:
+            raise ValueError(f"extras hold {key!r}, which is a field of the graph; expected another name")
+        if key not in (_LAYOUT, _WHOLE):
+            data[key] = value
+    return data
+
+
+def _whole_batch(extras: Sequence[Mapping[str, Any]]) -> _Whole | None:
+    """What the graphs' Batch held as a whole, when they are still that batch."""
+    records = [extra.get(_WHOLE) for extra in extras]
+    if not records or records[0] is None:
+        return None
+    whole: _Whole = records[0][0]
+    intact = len(records) == whole.num_graphs and all(
+        record is not None and record[0] is whole and record[1] == place for place, record in enumerate(records)
+    )
+    return whole if intact else None

@@ -1,0 +1,192 @@
+"""TokenGT: identifiers, tokens, a plain Transformer, a head. Composition only."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tokengt import config as configs
+from tokengt.attention import AttentionConfig
+from tokengt.graph import GraphBatch
+from tokengt.heads import Head, HeadConfig
+from tokengt.identifiers import IdentifierConfig, Identifiers, identify
+from tokengt.interop.pyg import as_batch
+from tokengt.pretrained import read_model, write_model
+from tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
+from tokengt.tracing import eager_only
+from tokengt.transformer import Encoder, EncoderConfig, RowLinks
+
+
+@dataclass(frozen=True)
+class TokenGTConfig:
+    """Everything that makes a model, each part beside its owner.
+
+    Args:
+        dim: d, the token width.
+        tokens: features, order, layout, special tokens, type identifiers.
+        identifiers: node identifiers.
+        encoder: the Transformer.
+        head: what is predicted.
+    """
+
+    dim: int = 128
+    tokens: TokensConfig = field(default_factory=TokensConfig)
+    identifiers: IdentifierConfig = field(default_factory=IdentifierConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    head: HeadConfig = field(default_factory=HeadConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        return configs.to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        return configs.from_dict(cls, data)
+
+
+class Prediction(NamedTuple):
+    """Mean over identifier draws, and their standard deviation (zero for one draw)."""
+
+    mean: Float[Tensor, "rows out"]
+    std: Float[Tensor, "rows out"]
+
+
+class TokenGT(nn.Module):
+    """Tokenized Graph Transformer (Kim et al., NeurIPS 2022).
+
+    ``model(batch)`` takes a :class:`GraphBatch`, a :class:`Graph`, a list of graphs, or a PyG ``Data`` / ``Batch`` as
+    it is, and returns [graphs, out], [nodes, out] or [edges, out] by head.
+    """
+
+    def __init__(self, config: TokenGTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers)
+        self.encoder = Encoder(config.dim, config.encoder)
+        self.head = Head(config.dim, config.head)
+        initialise(self)
+
+    def forward(
+        self,
+        batch: Any,
+        node_ids: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        pairs: Int[Tensor, "2 pairs"] | None = None,
+        draw: int = 0,
+    ) -> Float[Tensor, "rows out"]:
+        """Predict.
+
+        Args:
+            batch: the graphs.
+            node_ids: [all nodes, id_dim] identifiers to use instead of the model's own.
+            generator: source of identifier draws; without one, training draws from torch's global generator and
+                evaluation keys its draws by each graph, so that the same graph gives the same prediction.
+            pairs: link head only: node numbers in the packed batch.
+            draw: which keyed draw to use at evaluation.
+        """
+        packed = as_batch(batch)
+        tokens = self._encode(packed, node_ids, generator, draw)
+        out: Tensor = self.head(tokens, packed, pairs)
+        return out
+
+    def encode(
+        self,
+        batch: Any,
+        node_ids: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        draw: int = 0,
+    ) -> TokenBatch:
+        """The encoder's output: ``.graph``, ``.nodes``, ``.edges`` or all ``.values``."""
+        return self._encode(as_batch(batch), node_ids, generator, draw)
+
+    @torch.no_grad()
+    def attention_maps(
+        self, batch: Any, node_ids: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> list[list[Float[Tensor, "heads length length"]]]:
+        """Softmax weights, ``maps[layer][graph]``; rows and columns are tokens in the order of :meth:`encode`."""
+        tokens, links = self._tokens(as_batch(batch), node_ids, generator, 0)
+        return self.encoder.attention_weights(tokens.values, tokens.segments, links)
+
+    @torch.no_grad()
+    def predict(self, batch: Any, *, draws: int = 1, pairs: Int[Tensor, "2 pairs"] | None = None) -> Prediction:
+        """Evaluation-mode predictions averaged over ``draws`` identifier draws, with their spread.
+
+        A draw is a new random identifier, or for Laplacian ones new signs (draw 0: the canonical ones).
+        """
+        training = self.training
+        self.eval()
+        packed = as_batch(batch)
+        outputs = torch.stack([self(packed, pairs=pairs, draw=draw) for draw in range(draws)])
+        self.train(training)
+        return Prediction(outputs.mean(0), outputs.std(0, unbiased=draws > 1))
+
+    def set_attention(self, attention: AttentionConfig) -> None:
+        """Switch a trained model between softmax and FAVOR+; its weights stay."""
+        self.encoder.configure_attention(attention)
+        self.config = replace(self.config, encoder=replace(self.config.encoder, attention=attention))
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``model.safetensors`` and ``config.json`` (with the weights' checksum)."""
+        write_model(Path(folder), self.config.to_dict(), self.state_dict())
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
+        """Read what :meth:`save_pretrained` wrote; anything else is refused."""
+        description, state = read_model(Path(folder))
+        model = cls(TokenGTConfig.from_dict(description))
+        model.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
+        model.load_state_dict(state)
+        return model.to(device)
+
+    def _encode(
+        self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
+    ) -> TokenBatch:
+        tokens, links = self._tokens(batch, node_ids, generator, draw)
+        return tokens.with_values(self.encoder(tokens.values, tokens.segments, links))
+
+    @eager_only
+    def _tokens(
+        self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
+    ) -> tuple[TokenBatch, RowLinks | None]:
+        ids = self._identifiers(batch, node_ids, generator, draw)
+        tokens: TokenBatch = self.tokenizer(batch, ids)
+        links = (
+            RowLinks(*self.tokenizer.incident_rows(batch, tokens))
+            if self.config.encoder.sparse_basis_residual
+            else None
+        )
+        return tokens, links
+
+    def _identifiers(
+        self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
+    ) -> Identifiers | None:
+        """The caller's identifiers or the model's own, in the model's precision."""
+        weight = next(self.parameters())
+        if batch.device != weight.device:
+            raise ValueError(f"the batch is on {batch.device} but the model is on {weight.device}; move one of them")
+        config = self.config.identifiers
+        if node_ids is None:
+            own = identify(batch, config, training=self.training, generator=generator, draw=draw)
+            return None if own is None else own.to(weight.dtype)
+        expected = (batch.num_nodes, config.dim)
+        if config.kind == "none" or config.first_order or node_ids.shape != expected:
+            takes = f"shape {list(expected)}" if config.kind != "none" and not config.first_order else "none"
+            raise ValueError(
+                f"node_ids has shape {list(node_ids.shape)}; a model with {config.kind!r} identifiers expects {takes}"
+            )
+        return Identifiers(node_ids.to(weight))
+
+
+def initialise(model: nn.Module, std: float = 0.02) -> None:
+    """All linear maps, embeddings and special tokens N(0, 0.02), biases zero, norms the identity."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+        if isinstance(module, Tokenizer) and module.special_tokens is not None:
+            nn.init.normal_(module.special_tokens, std=std)

@@ -1,0 +1,64 @@
+"""Which nodes a graph joins: the symmetric, binary adjacency behind the Laplacian.
+
+``A_uv = 1`` when
+
+* an edge joins u and v, in either direction; repeated edges count once, and a self-loop sets ``A_uu = 1``;
+* u and v are two distinct nodes of one k-tuple (``edge_index`` with more than two rows) or of one hyperedge:
+  the clique expansion, which sets no diagonal.
+"""
+
+from itertools import combinations
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tokengt.graph import GraphBatch
+
+# A clique of pairs holds both directions: twice this many entries of A, a gigabyte and a half of indices.
+MAX_CLIQUE_PAIRS = 100_000_000
+
+
+def adjacency_pairs(batch: GraphBatch, max_pairs: int = MAX_CLIQUE_PAIRS) -> Int[Tensor, "2 pairs"]:
+    """Pairs (u, v) of packed node rows with ``A_uv = A_vu = 1``; one direction is enough, repeats may occur.
+
+    Raises:
+        ValueError: when the clique expansion would need more than ``max_pairs`` pairs.
+    """
+    edges = batch.edge_index
+    if batch.order > 2:
+        pairs_each = batch.order * (batch.order - 1) // 2
+        if batch.num_edges * pairs_each > max_pairs:
+            graph = int(batch.edges.host_lengths.argmax())
+            raise ValueError(
+                f"graph {graph}: its {int(batch.edges.host_lengths[graph])} {batch.order}-tuples bring the clique "
+                f"expansion of the batch above {max_pairs} pairs; use identifiers without a Laplacian "
+                "(orthogonal random features)"
+            )
+        edges = torch.cat([edges[[i, j]] for i, j in combinations(range(batch.order), 2)], 1)
+        edges = edges[:, edges[0] != edges[1]]
+    if batch.num_hyperedges == 0:
+        return edges
+    return torch.cat([edges, _hyperedge_pairs(batch, max_pairs)], 1)
+
+
+def _hyperedge_pairs(batch: GraphBatch, max_pairs: int) -> Int[Tensor, "2 pairs"]:
+    """All pairs of distinct nodes of every hyperedge: each member with every later member of its hyperedge."""
+    sizes = batch.members.host_lengths
+    total = int((sizes * (sizes - 1) // 2).sum())
+    if total > max_pairs:
+        largest = int(sizes.argmax())
+        graph, place = batch.graph_of_row(batch.hyperedges, largest)
+        raise ValueError(
+            f"graph {graph}, hyperedge {place} (the largest, {int(sizes[largest])} nodes): the clique expansion "
+            f"of the batch's hyperedges needs {total} pairs, more than {max_pairs}; use identifiers without a "
+            "Laplacian (orthogonal random features)"
+        )
+    members = batch.members
+    later = members.lengths.index_select(0, members.ids) - members.positions - 1
+    incidence = torch.arange(members.total, device=batch.device)
+    first = torch.repeat_interleave(incidence, later, output_size=total)
+    start = (later.cumsum(0) - later).index_select(0, first)
+    second = first + 1 + torch.arange(total, device=batch.device) - start
+    pairs = batch.hyperedge_nodes[torch.stack([first, second])]
+    return pairs[:, pairs[0] != pairs[1]]

@@ -1,0 +1,98 @@
+"""Eigendecompositions of many small graphs: one batched call for all graphs of one size."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64, Int
+from torch import Tensor
+
+from tokengt.ragged import Segments
+
+# Entries of the dense matrices held at a time: 128 MiB in float64.
+_MAX_ENTRIES = 2**24
+# cuSOLVER's batched solver is made for matrices up to this size; above it a CPU is faster.
+_MAX_GPU_NODES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class SizeGroup:
+    """All eigenpairs of graphs with n nodes each; ``members`` (on the CPU) says which segments they are."""
+
+    members: Int[Tensor, " graphs"]
+    values: Float64[Tensor, "graphs n"]
+    vectors: Float64[Tensor, "graphs n n"]
+
+
+def eigh_by_size(
+    pairs: Int[Tensor, "2 pairs"],
+    nodes: Segments,
+    chosen: Int[Tensor, " chosen"],
+    max_entries: int = _MAX_ENTRIES,
+) -> Iterator[SizeGroup]:
+    """Laplacian eigenpairs of the ``chosen`` segments (a CPU tensor), ascending, in groups of equal size.
+
+    ``pairs`` may hold pairs of other segments, repeats, and either direction or both.
+    """
+    sizes, order = torch.sort(nodes.host_lengths[chosen], stable=True)
+    members = chosen[order]
+    ends = torch.cumsum(sizes.square(), 0)
+    entries = _dense_entries(pairs, nodes, members, ends - sizes.square())
+    cuts = _cuts(ends, max_entries)
+    if len(cuts) > 2:
+        entries = entries.sort().values
+    for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+        start, stop = int(ends[first] - sizes[first] ** 2), int(ends[last - 1])
+        if len(cuts) > 2:
+            bounds = torch.searchsorted(entries, torch.tensor([start, stop], device=entries.device)).tolist()
+            mine = entries[bounds[0] : bounds[1]] - start
+        else:
+            mine = entries
+        flat = torch.zeros(stop - start, dtype=torch.float64, device=pairs.device)
+        flat[mine] = 1.0
+        widths, repeats = torch.unique_consecutive(sizes[first:last], return_counts=True)
+        adjacencies = flat.split((widths.square() * repeats).tolist())
+        groups = members[first:last].split(repeats.tolist())
+        for group, width, adjacency in zip(groups, widths.tolist(), adjacencies, strict=True):
+            yield SizeGroup(group, *_eigh(adjacency.view(-1, width, width)))
+
+
+def _eigh(
+    adjacency: Float64[Tensor, "graphs n n"],
+) -> tuple[Float64[Tensor, "graphs n"], Float64[Tensor, "graphs n n"]]:
+    """Eigenpairs of ``I - D^{-1/2} A D^{-1/2}`` with degrees clipped at 1."""
+    if adjacency.shape[1] > _MAX_GPU_NODES:
+        adjacency = adjacency.cpu()
+    scale = adjacency.sum(-1).clamp_(min=1.0).rsqrt_()
+    laplacian = adjacency * -scale[:, :, None] * scale[:, None, :]
+    laplacian.diagonal(dim1=1, dim2=2).add_(1.0)
+    values, vectors = torch.linalg.eigh(laplacian)
+    return values, vectors
+
+
+def _cuts(ends: Int[Tensor, " graphs"], max_entries: int) -> list[int]:
+    """Where to cut the sorted graphs into chunks of at most ``max_entries`` entries, at least one graph each."""
+    cuts = [0]
+    while cuts[-1] < len(ends):
+        used = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
+        fitting = int(torch.searchsorted(ends, used + max_entries, right=True))
+        cuts.append(max(fitting, cuts[-1] + 1))
+    return cuts
+
+
+def _dense_entries(
+    pairs: Int[Tensor, "2 pairs"],
+    nodes: Segments,
+    members: Int[Tensor, " chosen"],
+    starts: Int[Tensor, " chosen"],
+) -> Int[Tensor, " entries"]:
+    """Places of both directions of every pair, when ``members`` lie one after another as dense matrices."""
+    base = torch.full((nodes.count,), -1, dtype=torch.int64)
+    base[members] = starts
+    inside = (base >= 0).to(pairs.device)
+    if len(members) < nodes.count:
+        pairs = pairs[:, inside[nodes.ids[pairs[0]]]]
+    # Entry (u, v) of a graph with n nodes lies at base + u n + v; everything but v depends on u alone.
+    start, size = (base - nodes.host[:-1]).to(pairs.device), nodes.lengths
+    row = start.index_select(0, nodes.ids) + nodes.positions * size.index_select(0, nodes.ids)
+    return (row[pairs] + pairs.flip(0)).flatten()

@@ -1,0 +1,157 @@
+"""A few eigenpairs at one end of a large sparse matrix, multiplicities included.
+
+A Krylov method sees one copy of a repeated eigenvalue and finds the others, if at all, through rounding. So
+eigenpairs are found in rounds: each looks for more on the operator from which all found vectors are shifted
+away, and the search ends when a round brings nothing below or inside the eigenspace at the cut.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from tokengt.structure.eigenspaces import EIGENVALUE_GAP
+
+Array = np.ndarray
+Operator = Callable[[Array], Array]
+
+# Looked for beyond those wanted, and again in each later round.
+_EXTRA = 8
+_ROUNDS = 12
+_RESTARTS = 200
+# A shift just outside the spectrum: small, since long paths have eigenvalues within 1e-9 of each other.
+_SHIFT = 1e-8
+# Work of a factorisation (sum of squared bandwidths): do it at once, or only when Lanczos fails.
+_CHEAP_FACTOR = 2e9
+_AFFORDABLE_FACTOR = 1e11
+
+
+@dataclass(frozen=True, eq=False)
+class Eigenpairs:
+    """Ascending eigenpairs; ``whole`` says whether the eigenspace at the cut was computed whole."""
+
+    values: Float64[Array, " k"]
+    vectors: Float64[Array, "n k"]
+    whole: bool
+
+
+def lowest_eigenpairs(matrix: Any, wanted: int, known: Float64[Array, "n k"]) -> Eigenpairs:
+    """At least the ``wanted`` lowest eigenpairs of a sparse symmetric matrix with spectrum in [0, 2].
+
+    ``known`` are eigenvectors found already (at the other end); they are part of the answer.
+    """
+    failed = False
+    found = Eigenpairs(*_rayleigh_ritz(matrix, known), whole=False)
+    for operator in _operators(matrix):
+        found, failed = _search(matrix, operator, wanted, found)
+        if not failed:
+            return found
+    return found
+
+
+def _search(matrix: Any, operator: Operator, wanted: int, found: Eigenpairs) -> tuple[Eigenpairs, bool]:
+    """Rounds of Lanczos with ``operator``; also says whether it failed to converge."""
+    for turn in range(_ROUNDS):
+        looked_for = _EXTRA if turn else wanted + _EXTRA
+        if found.vectors.shape[1] + 2 * looked_for >= matrix.shape[0]:
+            values, vectors = np.linalg.eigh(matrix.toarray())
+            return Eigenpairs(values, vectors, whole=True), False
+        new, converged = _largest(operator, found.vectors, looked_for)
+        frontier = _rayleigh_ritz(matrix, new)[0].min(initial=np.inf)
+        values, vectors = _rayleigh_ritz(matrix, np.concatenate([found.vectors, new], 1))
+        # The first round may have missed copies; only a round on the shifted operator can tell.
+        whole = turn > 0 and converged and _cut_is_below(values, wanted, frontier)
+        found = Eigenpairs(values, vectors, whole)
+        if whole or not converged:
+            return found, not converged
+    return found, False
+
+
+def _cut_is_below(values: Float64[Array, " k"], wanted: int, frontier: float) -> bool:
+    """Whether the eigenspace of the last wanted eigenvalue ends before the first one of the latest round."""
+    apart = np.flatnonzero(np.diff(values[wanted - 1 :]) >= EIGENVALUE_GAP)
+    return len(apart) > 0 and bool(values[wanted - 1 + apart[0]] <= frontier - EIGENVALUE_GAP)
+
+
+def _operators(matrix: Any) -> list[Operator]:
+    """Operators whose largest eigenvalues are the matrix's lowest, in the order to try them.
+
+    Multiplication by ``2 I - B`` needs no memory; ``(B + eps I)^{-1}`` separates the crowded low end of paths
+    and grids, which are cheap to factor.
+    """
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    order = reverse_cuthill_mckee(matrix, symmetric_mode=True)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    entries = matrix.tocoo()
+    reach = np.zeros(len(order))
+    np.maximum.at(reach, place[entries.row], place[entries.row] - place[entries.col])
+    work = float(np.square(reach).sum())
+
+    def multiply(x: Array) -> Array:
+        return np.asarray(2.0 * x - matrix @ x)
+
+    if work > _AFFORDABLE_FACTOR:
+        return [multiply]
+    return [_Inverse(matrix)] if work <= _CHEAP_FACTOR else [multiply, _Inverse(matrix)]
+
+
+class _Inverse:
+    """Multiplication by ``(B + eps I)^{-1}``; factors on first use."""
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix = matrix
+        self._factor: Any = None
+
+    def __call__(self, x: Array) -> Array:
+        if self._factor is None:
+            from scipy.sparse import identity
+            from scipy.sparse.linalg import splu
+
+            shifted = (self._matrix + _SHIFT * identity(len(x))).tocsc()
+            self._factor = splu(
+                shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+            )
+        return np.asarray(self._factor.solve(x))
+
+
+def _largest(operator: Operator, found: Float64[Array, "n k"], count: int) -> tuple[Float64[Array, "n new"], bool]:
+    """Eigenvectors of the operator's largest eigenvalues outside ``found``, and whether all converged."""
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    def away(x: Array) -> Array:
+        return np.asarray(x - found @ (found.T @ x))
+
+    def deflated(x: Array) -> Array:
+        return away(operator(away(x.reshape(-1))))
+
+    n = len(found)
+    start = away(np.random.default_rng(0).standard_normal(n))
+    linear = LinearOperator((n, n), matvec=deflated, dtype=np.float64)
+    size = min(n, max(3 * count, 48))
+    try:
+        _, vectors = eigsh(
+            linear,
+            count,
+            which="LA",
+            v0=start,
+            ncv=size,
+            maxiter=_RESTARTS,
+            tol=0,
+            rng=np.random.default_rng(0),
+        )
+    except ArpackNoConvergence as error:
+        return np.asarray(error.eigenvectors).reshape(n, -1), False
+    return np.asarray(vectors), True
+
+
+def _rayleigh_ritz(matrix: Any, vectors: Float64[Array, "n k"]) -> tuple[Float64[Array, " k"], Float64[Array, "n k"]]:
+    """The matrix's eigenpairs inside the span of ``vectors``."""
+    if vectors.shape[1] == 0:
+        return np.zeros(0), vectors
+    basis, _ = np.linalg.qr(vectors)
+    values, rotation = np.linalg.eigh(basis.T @ (matrix @ basis))
+    return values, basis @ rotation

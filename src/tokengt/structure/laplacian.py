@@ -1,0 +1,85 @@
+"""Eigenvectors of the normalised graph Laplacian, the structural node identifiers of the paper's Section 2.
+
+    Delta = I - D^{-1/2} A D^{-1/2} = U Lambda U^T
+
+* A is symmetric and binary (:mod:`tokengt.structure.adjacency`): ``A_uv = 1`` when any edge joins u and v in
+  either direction; repeated edges count once; a self-loop sets ``A_uu = 1`` and counts once in the degree;
+  k-tuples and hyperedges join every two of their distinct nodes.
+* Degrees are clipped at 1, so an isolated node has ``Delta_ii = 1``.
+* Eigenvalues ascend and the trivial eigenvector is kept. A graph of n nodes has n eigenvectors: with
+  ``count >= n`` all of them, the remaining columns zero; otherwise the lowest ``count``, or with ``both_ends``
+  the ``count // 2`` lowest and then the ``count - count // 2`` highest.
+* Everything is float64 and in a canonical basis of each eigenspace (:mod:`tokengt.structure.eigenspaces`), so
+  the same graph in the same node order has the same eigenvectors to 1e-6 on any LAPACK. Relabelling the nodes
+  may change them: no rule can fix v against -v under an automorphism.
+
+Graphs up to ``DENSE_LIMIT`` nodes are decomposed whole, all graphs of one size in one batched call; larger ones
+component by component with a sparse solver (:mod:`tokengt.structure.components`).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float64, Int
+from torch import Tensor
+
+from tokengt.graph import GraphBatch
+from tokengt.structure.adjacency import adjacency_pairs
+from tokengt.structure.components import DENSE_LIMIT, large_graph_spectrum
+from tokengt.structure.dense import eigh_by_size
+from tokengt.structure.eigenspaces import Ends, canonical_columns
+
+Which = Literal["lowest", "both_ends"]
+
+
+@dataclass(frozen=True, eq=False)
+class LaplacianSpectrum:
+    """Eigenpairs of every graph of a batch, on the batch's device.
+
+    ``vectors`` has the rows of ``batch.nodes``; graph g owns ``counts[g] = min(n, count)`` columns, the rest are
+    zero. ``values[g, j]`` belongs to column j.
+    """
+
+    vectors: Float64[Tensor, "nodes count"]
+    values: Float64[Tensor, "graphs count"]
+    counts: Int[Tensor, " graphs"]
+
+
+def laplacian_eigenvectors(batch: GraphBatch, count: int, which: Which = "lowest") -> LaplacianSpectrum:
+    """Canonical eigenvectors of ``Delta = I - D^{-1/2} A D^{-1/2}`` for every graph; see the module for the rules.
+
+    Warns:
+        UserWarning: an eigenspace of a large graph is too large to compute whole, so its basis is not canonical.
+    """
+    return spectrum_with_limit(batch, count, which, DENSE_LIMIT)
+
+
+def spectrum_with_limit(batch: GraphBatch, count: int, which: Which, dense_limit: int) -> LaplacianSpectrum:
+    """:func:`laplacian_eigenvectors` with the sparse path taken above ``dense_limit`` nodes."""
+    if count < 1:
+        raise ValueError(f"count is {count}; expected at least one eigenvector")
+    if which not in ("lowest", "both_ends"):
+        raise ValueError(f"which is {which!r}; expected 'lowest' or 'both_ends'")
+    both_ends = which == "both_ends"
+    nodes, pairs = batch.nodes, adjacency_pairs(batch)
+    vectors = torch.zeros(nodes.total, count, dtype=torch.float64, device=batch.device)
+    values = torch.zeros(nodes.count, count, dtype=torch.float64, device=batch.device)
+    small = nodes.host_lengths <= dense_limit
+    for group in eigh_by_size(pairs, nodes, torch.nonzero(small).flatten()):
+        n = group.values.shape[1]
+        ends = Ends.of(n, count, both_ends)
+        lowest, columns = canonical_columns(group.values, group.vectors, ends)
+        rows = nodes.host[group.members][:, None] + torch.arange(n)
+        width = min(n, count)
+        vectors[rows.flatten().to(batch.device), :width] = columns.flatten(0, 1).to(batch.device)
+        values[group.members.to(batch.device), :width] = lowest.to(batch.device)
+    for graph in torch.nonzero(~small).flatten().tolist():
+        start, stop = nodes.host[graph : graph + 2].tolist()
+        mine = pairs[:, (pairs[0] >= start) & (pairs[0] < stop)].cpu() - start
+        ends = Ends.of(stop - start, count, both_ends)
+        lowest, columns = large_graph_spectrum(mine, stop - start, ends, dense_limit, name=f"graph {graph}")
+        width = columns.shape[1]
+        vectors[start:stop, :width] = columns.to(batch.device)
+        values[graph, :width] = lowest.to(batch.device)
+    return LaplacianSpectrum(vectors, values, nodes.lengths.clamp(max=count))

@@ -1,0 +1,132 @@
+"""Facts of listed edges and tuples: equality patterns, and both directions of one undirected edge."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from tokengt.graph import GraphBatch
+from tokengt.ragged import Segments
+
+
+@cache
+def bell_number(order: int) -> int:
+    """How many equality patterns an ``order``-tuple can have: 1, 1, 2, 5, 15, 52, 203, ..."""
+    row = [1]
+    for _ in range(order):
+        row = [row[-1], *row]
+        for place in range(1, len(row)):
+            row[place] += row[place - 1]
+    return row[0]
+
+
+@cache
+def growth_strings(order: int) -> tuple[tuple[int, ...], ...]:
+    """All equality patterns in lexicographic order, each as first-occurrence labels.
+
+    (0, 0), (0, 1) for pairs: a diagonal entry, an off-diagonal entry. bell(order) of them, whatever n is.
+    """
+    strings: list[tuple[int, ...]] = [()]
+    for _ in range(order):
+        strings = [(*s, label) for s in strings for label in range(max(s, default=-1) + 2)]
+    return tuple(strings)
+
+
+def equality_patterns(tuples: Int[Tensor, "order tuples"]) -> Int[Tensor, " tuples"]:
+    """The place of every tuple's equality pattern gamma in :func:`growth_strings`."""
+    order = tuples.shape[0]
+    equal = tuples[:, None] == tuples[None]
+    first = equal.int().argmax(1)
+    # A pattern is told by where each entry first occurred; read those places as one number in base `order`.
+    weights = order ** torch.arange(order - 1, -1, -1, device=tuples.device)
+    codes = (first * weights[:, None]).sum(0)
+    table = torch.zeros(order**order, dtype=torch.int64)
+    for place, string in enumerate(growth_strings(order)):
+        table[sum(string.index(label) * order ** (order - 1 - i) for i, label in enumerate(string))] = place
+    return table.to(tuples.device).index_select(0, codes)
+
+
+@dataclass(frozen=True, eq=False)
+class MergedEdges:
+    """Undirected edges behind a list of directed ones.
+
+    ``first[t]`` is the listed edge that stands for undirected edge t; ``of_edge[e]`` is the undirected edge of
+    listed edge e; ``segments`` packs the undirected edges by graph, in the order their first direction is listed.
+    """
+
+    first: Int[Tensor, " merged"]
+    of_edge: Int[Tensor, " edges"]
+    segments: Segments
+
+
+def merge_directions(batch: GraphBatch) -> MergedEdges:
+    """Pair (u, v) with (v, u) where their features agree.
+
+    Repeated edges pair off one by one. An edge listed in one direction only stands alone, as does a self-loop.
+
+    Raises:
+        ValueError: both directions are listed but their features differ; names the graph and the edge.
+    """
+    source, target = batch.edge_index
+    low, high = torch.minimum(source, target), torch.maximum(source, target)
+    backward = (source > target).long()
+    features = _feature_classes(batch.edge_features, batch.num_edges, batch.device)
+    rank = _rank_within(torch.stack([low, high, features, backward]))
+    _check_directions_agree(batch, low, high, features, backward)
+    key = torch.stack([low, high, features, rank])
+    # A self-loop is its own reverse; equal ranks already keep repeats apart.
+    _, of_edge = torch.unique(key, dim=1, return_inverse=True)
+    count = int(of_edge.max()) + 1 if batch.num_edges else 0
+    place = torch.arange(batch.num_edges, device=batch.device)
+    first = torch.full((count,), batch.num_edges, device=batch.device).scatter_reduce(0, of_edge, place, "amin")
+    first, renumber = torch.sort(first)
+    new_number = torch.empty_like(renumber)
+    new_number[renumber] = torch.arange(count, device=batch.device)
+    lengths = torch.bincount(batch.edges.ids.index_select(0, first), minlength=batch.num_graphs)
+    return MergedEdges(first, new_number.index_select(0, of_edge), Segments.from_lengths(lengths.cpu(), batch.device))
+
+
+def _feature_classes(
+    features: Shaped[Tensor, "edges _"] | None, edges: int, device: torch.device
+) -> Int[Tensor, " edges"]:
+    """Equal feature rows get equal numbers."""
+    if features is None or features.shape[1] == 0 or edges == 0:
+        return torch.zeros(edges, dtype=torch.int64, device=device)
+    _, classes = torch.unique(features, dim=0, return_inverse=True)
+    return classes
+
+
+def _rank_within(keys: Int[Tensor, "fields edges"]) -> Int[Tensor, " edges"]:
+    """0, 1, 2, ... among the columns that are equal, in listed order."""
+    if keys.shape[1] == 0:
+        return keys[0]
+    _, group = torch.unique(keys, dim=1, return_inverse=True)
+    order = torch.argsort(group, stable=True)
+    counts = torch.bincount(group)
+    start = torch.cumsum(counts, 0) - counts
+    rank = torch.empty_like(group)
+    rank[order] = torch.arange(len(group), device=group.device) - start.index_select(0, group[order])
+    return rank
+
+
+def _check_directions_agree(batch: GraphBatch, low: Tensor, high: Tensor, features: Tensor, backward: Tensor) -> None:
+    if batch.edge_features is None or batch.num_edges == 0:
+        return
+    straight = (low != high).long()
+    _, pair = torch.unique(torch.stack([low, high]), dim=1, return_inverse=True)
+    forward_listed = torch.bincount(pair, weights=(straight * (1 - backward)).double())
+    backward_listed = torch.bincount(pair, weights=(straight * backward).double())
+    both = (forward_listed > 0) & (backward_listed > 0)
+    _, kind = torch.unique(torch.stack([low, high, features]), dim=1, return_inverse=True)
+    surplus = torch.bincount(kind, weights=(straight * (1 - 2 * backward)).double())
+    bad = both.index_select(0, pair) & (surplus.index_select(0, kind) != 0)
+    if bool(bad.any()):
+        edge = int(torch.nonzero(bad)[0])
+        graph, place = batch.graph_of_row(batch.edges, edge)
+        u, v = (batch.edge_index[:, edge] - batch.nodes.host[graph].item()).tolist()
+        raise ValueError(
+            f"graph {graph}: edge_features row {place} of edge ({u}, {v}) has no equal on its reverse ({v}, {u}), so "
+            "the two directions cannot share one token; use layout 'directed' or give both the same features"
+        )

@@ -1,0 +1,120 @@
+"""Symmetry assertions to run on any model: does renumbering nodes and edges change what it must not?"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tokengt.graph import Graph, GraphBatch
+from tokengt.identifiers import identify
+from tokengt.model import TokenGT
+
+Model = Callable[..., Tensor]
+
+
+def permute_graph(
+    graph: Graph,
+    nodes: Int[Tensor, " nodes"],
+    edges: Int[Tensor, " edges"] | None = None,
+    hyperedges: Int[Tensor, " hyperedges"] | None = None,
+) -> Graph:
+    """The same graph with node ``nodes[i]`` now called i and its edges and hyperedges listed in another order."""
+    renamed = torch.empty_like(nodes)
+    renamed[nodes] = torch.arange(graph.num_nodes, device=nodes.device)
+    order = torch.arange(graph.num_edges, device=nodes.device) if edges is None else edges
+    hyper = torch.arange(graph.num_hyperedges, device=nodes.device) if hyperedges is None else hyperedges
+    batch = GraphBatch.collate([graph])
+    rows, kept = batch.members.take(hyper.cpu())
+    return Graph(
+        None if graph.node_features is None else graph.node_features[nodes],
+        renamed[graph.edge_index[:, order]],
+        None if graph.edge_features is None else graph.edge_features[order],
+        num_nodes=graph.num_nodes,
+        hyperedge_nodes=renamed[graph.hyperedge_nodes[rows]],
+        hyperedge_offsets=kept.offsets,
+        hyperedge_features=None if graph.hyperedge_features is None else graph.hyperedge_features[hyper],
+        extras=graph.extras,
+    )
+
+
+def assert_permutation_invariant(
+    model: Model,
+    graph: Graph,
+    *,
+    node_ids: Float[Tensor, "nodes id_dim"] | None = None,
+    trials: int = 3,
+    seed: int = 0,
+    atol: float | None = None,
+) -> None:
+    """Assert that graph-level outputs do not change when nodes and edges are renumbered.
+
+    Args:
+        model: a :class:`TokenGT`, or any callable from a :class:`GraphBatch` to a tensor. Put it in evaluation mode.
+        graph: the graph to renumber.
+        node_ids: identifiers that travel with their nodes, passed as ``model(batch, node_ids=...)``. A TokenGT without
+            them draws its own once and carries them along: the model is invariant given its identifiers.
+        trials: how many random renumberings.
+        atol: largest difference allowed; None for 1e-5 (float32) or 1e-10 (float64) times max(1, |y|).
+    """
+    _check(model, graph, "graph", node_ids, trials, seed, atol)
+
+
+def assert_permutation_equivariant(
+    model: Model,
+    graph: Graph,
+    *,
+    level: Literal["node", "edge"] = "node",
+    node_ids: Float[Tensor, "nodes id_dim"] | None = None,
+    trials: int = 3,
+    seed: int = 0,
+    atol: float | None = None,
+) -> None:
+    """Assert that node or edge outputs permute along with the nodes or the listed edges. Arguments as above."""
+    _check(model, graph, level, node_ids, trials, seed, atol)
+
+
+def _check(
+    model: Model,
+    graph: Graph,
+    level: str,
+    node_ids: Tensor | None,
+    trials: int,
+    seed: int,
+    atol: float | None,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    batch = GraphBatch.collate([graph])
+    if node_ids is None and isinstance(model, TokenGT) and not model.config.identifiers.first_order:
+        own = identify(batch, model.config.identifiers)
+        node_ids = None if own is None else own.nodes
+    expected = _call(model, batch, node_ids)
+    for trial in range(trials):
+        nodes, edges, hyperedges = (
+            torch.randperm(count, generator=generator).to(graph.device)
+            for count in (graph.num_nodes, graph.num_edges, graph.num_hyperedges)
+        )
+        moved = GraphBatch.collate([permute_graph(graph, nodes, edges, hyperedges)])
+        found = _call(model, moved, None if node_ids is None else node_ids[nodes])
+        wanted = expected if level == "graph" else expected[nodes if level == "node" else edges]
+        _compare(found, wanted, f"{level} outputs changed under renumbering {trial}", atol)
+
+
+def _call(model: Model, batch: GraphBatch, node_ids: Tensor | None) -> Tensor:
+    options: dict[str, Any] = {} if node_ids is None else {"node_ids": node_ids}
+    with torch.no_grad():
+        return model(batch, **options)
+
+
+def _compare(found: Tensor, wanted: Tensor, what: str, atol: float | None) -> None:
+    if found.shape != wanted.shape:
+        raise AssertionError(f"{what}: shape {list(found.shape)} instead of {list(wanted.shape)}")
+    if found.numel() == 0:
+        return
+    allowed = atol
+    if allowed is None:
+        allowed = (1e-10 if found.dtype == torch.float64 else 1e-5) * max(1.0, float(wanted.abs().max()))
+    worst = float((found - wanted).abs().max())
+    if not worst <= allowed:
+        raise AssertionError(f"{what}: largest difference {worst:.3g}, allowed {allowed:.3g}")

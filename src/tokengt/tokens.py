@@ -1,0 +1,284 @@
+"""The paper's central sentence: every node and every edge is a token, [X, P_u, P_v, E] w_in.
+
+A graph becomes [graph], [null], its nodes, its edges (or ordered k-tuples), its hyperedges. The product with w_in is
+written as the sum of its blocks: features, node identifiers, type identifiers.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tokengt.features import FeatureEncoder, FeatureSpec
+from tokengt.graph import GraphBatch
+from tokengt.identifiers import IdentifierConfig, Identifiers
+from tokengt.ragged import Segments, interleave, segment_sum
+from tokengt.structure.tuples import MergedEdges, bell_number, equality_patterns, merge_directions
+
+
+class TokenKind(IntEnum):
+    """Rows of the type identifiers at order 2; -1 marks a special token.
+
+    At order k row gamma is a tuple's equality pattern (row 0: all entries equal, as a node's). Pooled hyperedges
+    take one more row at the end.
+    """
+
+    SPECIAL = -1
+    NODE = 0
+    EDGE = 1
+
+
+@dataclass(frozen=True)
+class TokensConfig:
+    """How a graph becomes tokens.
+
+    Args:
+        node_features, edge_features, hyperedge_features: what the features are.
+        order: k; 2 for graphs. ``edge_index`` lists k-tuples.
+        layout: "directed", one token a listed edge (the paper: two an undirected edge), or "undirected", one token
+            for (u, v) and (v, u) together with pooled identifiers rho(P_u) + rho(P_v) (the paper's last appendix).
+        hyperedges: whether graphs may carry hyperedges, each one pooled token with the sum of its rho(P_v).
+        graph_token, null_token: the special tokens.
+        type_ids: the type identifiers E.
+        pool_mlp: rho is a two-layer MLP instead of a linear map.
+    """
+
+    node_features: FeatureSpec = field(default_factory=FeatureSpec)
+    edge_features: FeatureSpec = field(default_factory=FeatureSpec)
+    hyperedge_features: FeatureSpec = field(default_factory=FeatureSpec)
+    order: int = 2
+    layout: Literal["directed", "undirected"] = "directed"
+    hyperedges: bool = False
+    graph_token: bool = True
+    null_token: bool = False
+    type_ids: bool = True
+    pool_mlp: bool = False
+
+    def __post_init__(self) -> None:
+        if self.layout not in ("directed", "undirected"):
+            raise ValueError(f"layout is {self.layout!r}; expected 'directed' or 'undirected'")
+        if self.order < 2 or (self.order > 2 and self.layout == "undirected"):
+            raise ValueError(f"order {self.order} with layout {self.layout!r}; expected order 2, or more if 'directed'")
+
+    @classmethod
+    def for_batch(cls, batch: GraphBatch) -> "TokensConfig":
+        """The configuration that reads this data: feature kinds and sizes, order, hyperedges."""
+        return cls(
+            node_features=FeatureSpec.of(batch.node_features),
+            edge_features=FeatureSpec.of(batch.edge_features),
+            hyperedge_features=FeatureSpec.of(batch.hyperedge_features),
+            order=batch.order,
+            hyperedges=batch.num_hyperedges > 0,
+        )
+
+    @property
+    def num_types(self) -> int:
+        return bell_number(self.order) + self.hyperedges
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """Packed tokens of many graphs, and where everything lies among them.
+
+    ``endpoints`` are the nodes (u, v) of each token (a node has u = v), -1 where there are none: special tokens and
+    pooled hyperedges. ``kinds`` index the type identifiers. ``edge_rows`` has a row for every listed edge, in the
+    order of ``edge_index``; both directions of a merged edge share one token.
+    """
+
+    values: Float[Tensor, "tokens dim"]
+    segments: Segments
+    endpoints: Int[Tensor, "tokens order"]
+    kinds: Int[Tensor, " tokens"]
+    graph_rows: Int[Tensor, " graphs"] | None
+    node_rows: Int[Tensor, " nodes"]
+    edge_rows: Int[Tensor, " edges"]
+    hyperedge_rows: Int[Tensor, " hyperedges"]
+
+    def with_values(self, values: Float[Tensor, "tokens dim"]) -> "TokenBatch":
+        return replace(self, values=values)
+
+    @property
+    def graph(self) -> Float[Tensor, "graphs dim"]:
+        """The [graph] tokens."""
+        if self.graph_rows is None:
+            raise ValueError("there is no [graph] token; build the model with tokens.graph_token=True")
+        return self.values.index_select(0, self.graph_rows)
+
+    @property
+    def pooled(self) -> Float[Tensor, "graphs dim"]:
+        """The sum over a graph's tokens, special ones left out (Theorem 2)."""
+        real = (self.kinds != TokenKind.SPECIAL).to(self.values.dtype)
+        return segment_sum(self.values * real[:, None], self.segments)
+
+    @property
+    def nodes(self) -> Float[Tensor, "nodes dim"]:
+        return self.values.index_select(0, self.node_rows)
+
+    @property
+    def edges(self) -> Float[Tensor, "edges dim"]:
+        return self.values.index_select(0, self.edge_rows)
+
+
+class Tokenizer(nn.Module):
+    """Z^(0) = [X_[graph]; X^in w_in] of a batch."""
+
+    def __init__(self, dim: int, config: TokensConfig, identifiers: IdentifierConfig) -> None:
+        super().__init__()
+        self.dim, self.config = dim, config
+        self.node_encoder = FeatureEncoder("node_features", config.node_features, dim)
+        self.edge_encoder = FeatureEncoder("edge_features", config.edge_features, dim)
+        self.hyperedge_encoder = FeatureEncoder("hyperedge_features", config.hyperedge_features, dim)
+        self.type_embedding = nn.Embedding(config.num_types, dim) if config.type_ids else None
+        specials = config.graph_token + config.null_token
+        self.special_tokens = nn.Parameter(torch.zeros(specials, dim)) if specials else None
+        # First-order identifiers come one a token: nothing to concatenate or to pool.
+        per_node = identifiers.kind != "none" and not identifiers.first_order
+        pools = per_node and (config.layout == "undirected" or config.hyperedges)
+        self.id_pool = _pool(identifiers.dim, dim, config.pool_mlp) if pools else None
+        concatenates = per_node and config.layout == "directed"
+        width = identifiers.dim * (config.order if concatenates else 1)
+        self.id_proj = nn.Linear(width, dim, bias=False) if concatenates or identifiers.first_order else None
+
+    def forward(self, batch: GraphBatch, ids: Identifiers | None) -> TokenBatch:
+        check_relations(batch, self.config)
+        merged = merge_directions(batch) if self.config.layout == "undirected" else None
+        edges = batch.edges if merged is None else merged.segments
+        index = _pick(batch.edge_index.T, merged)
+        kinds = equality_patterns(index.T) if batch.order > 2 else torch.full_like(index[:, 0], TokenKind.EDGE)
+        tokens, source = self._lay_out(batch, merged, edges, index, kinds)
+        edge_features = None if batch.edge_features is None else _pick(batch.edge_features, merged)
+        node_kinds = torch.full_like(batch.nodes.ids, TokenKind.NODE)
+        hyper_kinds = torch.full_like(batch.hyperedges.ids, self.config.num_types - 1)
+        parts = [
+            self._specials(batch.num_graphs),
+            self._sum(
+                node_kinds,
+                self.node_encoder(batch.node_features, batch, batch.nodes),
+                self._node_ids(batch, ids),
+            ),
+            self._sum(kinds, self.edge_encoder(edge_features, batch, edges), self._edge_ids(index, ids, merged)),
+            self._sum(
+                hyper_kinds,
+                self.hyperedge_encoder(batch.hyperedge_features, batch, batch.hyperedges),
+                self._hyperedge_ids(batch, ids),
+            ),
+        ]
+        values = torch.cat([part for part in parts if part is not None])
+        return tokens.with_values(values.index_select(0, source))
+
+    def incident_rows(
+        self, batch: GraphBatch, tokens: TokenBatch
+    ) -> tuple[Int[Tensor, " links"], Int[Tensor, " links"]]:
+        """Rows X_ij (j != i) and the node rows X_ii they are added to: the sparse equivariant basis.
+
+        A token that stands for both directions, or for a hyperedge, is added to every one of its nodes.
+        """
+        distinct = (tokens.endpoints != tokens.endpoints[:, :1]).any(1)
+        rows = torch.nonzero(distinct).flatten()
+        ends = 2 if self.config.layout == "undirected" else 1
+        nodes = tokens.endpoints.index_select(0, rows)[:, :ends]
+        sources = [rows.repeat_interleave(ends), tokens.hyperedge_rows.index_select(0, batch.members.ids)]
+        return torch.cat(sources), tokens.node_rows.index_select(0, torch.cat([nodes.flatten(), batch.hyperedge_nodes]))
+
+    def _lay_out(
+        self, batch: GraphBatch, merged: MergedEdges | None, edges: Segments, index: Tensor, kinds: Tensor
+    ) -> tuple[TokenBatch, Int[Tensor, " tokens"]]:
+        """Where each token goes, and which row of [specials; nodes; edges; hyperedges] it takes."""
+        device, special = batch.device, 0 if self.special_tokens is None else len(self.special_tokens)
+        parts = [Segments.uniform(batch.num_graphs, special, device), batch.nodes, edges, batch.hyperedges]
+        segments, (special_rows, node_rows, edge_rows, hyperedge_rows) = interleave(parts)
+        place = torch.cat([special_rows, node_rows, edge_rows, hyperedge_rows])
+        source = torch.empty_like(place)
+        source[place] = torch.arange(len(place), device=device)
+        nodes = torch.arange(batch.num_nodes, device=device)
+        blank = torch.full((len(place), batch.order), -1, device=device)
+        endpoints = blank.index_copy(0, node_rows, nodes[:, None].expand(-1, batch.order)).index_copy(
+            0, edge_rows, index
+        )
+        all_kinds = torch.full_like(place, TokenKind.SPECIAL)
+        all_kinds[node_rows], all_kinds[edge_rows] = TokenKind.NODE, kinds
+        all_kinds[hyperedge_rows] = self.config.num_types - 1
+        tokens = TokenBatch(
+            values=torch.empty(len(place), 0, device=device),
+            segments=segments,
+            endpoints=endpoints,
+            kinds=all_kinds,
+            graph_rows=segments.starts if self.config.graph_token else None,
+            node_rows=node_rows,
+            edge_rows=edge_rows if merged is None else edge_rows.index_select(0, merged.of_edge),
+            hyperedge_rows=hyperedge_rows,
+        )
+        return tokens, source
+
+    def _specials(self, graphs: int) -> Tensor | None:
+        return None if self.special_tokens is None else self.special_tokens.repeat(graphs, 1)
+
+    def _sum(self, kinds: Tensor, *terms: Tensor | None) -> Tensor:
+        """Features, identifiers and type identifiers of one kind of relation, as far as there are any."""
+        total: Tensor | None = None if self.type_embedding is None else self.type_embedding(kinds)
+        for term in terms:
+            if term is not None:
+                total = term if total is None else total + term
+        return torch.zeros(len(kinds), self.dim, device=kinds.device) if total is None else total
+
+    def _node_ids(self, batch: GraphBatch, ids: Identifiers | None) -> Tensor | None:
+        if ids is None:
+            return None
+        if ids.edges is None and self.config.layout == "undirected":
+            assert self.id_pool is not None
+            pooled: Tensor = self.id_pool(ids.nodes)
+            return 2 * pooled
+        assert self.id_proj is not None
+        copies = 1 if ids.edges is not None else batch.order
+        projected: Tensor = self.id_proj(ids.nodes.repeat(1, copies))
+        return projected
+
+    def _edge_ids(self, index: Tensor, ids: Identifiers | None, merged: MergedEdges | None) -> Tensor | None:
+        if ids is None:
+            return None
+        if ids.edges is not None:
+            assert self.id_proj is not None
+            own: Tensor = self.id_proj(_pick(ids.edges, merged))
+            return own
+        if merged is not None:
+            assert self.id_pool is not None
+            pooled: Tensor = self.id_pool(ids.nodes)
+            return pooled.index_select(0, index[:, 0]) + pooled.index_select(0, index[:, 1])
+        assert self.id_proj is not None
+        # [P_u, P_v]: rows of one gather lie side by side, a tuple's identifiers one after another.
+        pairs = ids.nodes.index_select(0, index.flatten()).view(len(index), index.shape[1] * ids.nodes.shape[1])
+        concatenated: Tensor = self.id_proj(pairs)
+        return concatenated
+
+    def _hyperedge_ids(self, batch: GraphBatch, ids: Identifiers | None) -> Tensor | None:
+        if ids is None or not self.config.hyperedges:
+            return None
+        if ids.hyperedges is not None:
+            assert self.id_proj is not None
+            own: Tensor = self.id_proj(ids.hyperedges)
+            return own
+        assert self.id_pool is not None
+        return segment_sum(self.id_pool(ids.nodes).index_select(0, batch.hyperedge_nodes), batch.members)
+
+
+def check_relations(batch: GraphBatch, config: TokensConfig) -> None:
+    if batch.order != config.order:
+        raise ValueError(f"edge_index has {batch.order} rows; this model expects {config.order}")
+    if batch.num_hyperedges and not config.hyperedges:
+        raise ValueError(
+            f"the batch has {batch.num_hyperedges} hyperedges; this model was built without (tokens.hyperedges=True)"
+        )
+
+
+def _pool(id_dim: int, dim: int, mlp: bool) -> nn.Module:
+    """rho."""
+    if mlp:
+        return nn.Sequential(nn.Linear(id_dim, dim), nn.GELU(), nn.Linear(dim, dim))
+    return nn.Linear(id_dim, dim, bias=False)
+
+
+def _pick(rows: Tensor, merged: MergedEdges | None) -> Tensor:
+    return rows if merged is None else rows.index_select(0, merged.first)

@@ -1,0 +1,177 @@
+"""The plain Transformer encoder: PreLN blocks over packed sequences of tokens."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tokengt.attention import AttentionConfig, MultiheadAttention
+from tokengt.ragged import Segments
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Depth, width and regularisers of the encoder.
+
+    Args:
+        num_layers: T.
+        num_heads: H.
+        head_dim: d_H; None for dim / num_heads.
+        value_dim: d_v; None for head_dim.
+        mlp_dim: d_F; None for 4 dim.
+        attention: the attention kernel and its dropout.
+        mlp_dropout: after the activation.
+        residual_dropout: on what each branch adds.
+        input_dropout: on the tokens before the first block.
+        drop_path: stochastic depth of the last block; block l drops a sequence's branch with rate
+            ``drop_path * (l + 1) / num_layers``.
+        input_norm: LayerNorm on the tokens before the first block.
+        final_norm: LayerNorm after the last block.
+        norm: LayerNorm before each branch; the paper's proofs have none.
+        activation: of the MLP.
+        sparse_basis_residual: SEB, after each block: rows add the rows linked to them.
+    """
+
+    num_layers: int = 4
+    num_heads: int = 8
+    head_dim: int | None = None
+    value_dim: int | None = None
+    mlp_dim: int | None = None
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    mlp_dropout: float = 0.0
+    residual_dropout: float = 0.0
+    input_dropout: float = 0.0
+    drop_path: float = 0.0
+    input_norm: bool = False
+    final_norm: bool = True
+    norm: bool = True
+    activation: Literal["gelu", "relu"] = "gelu"
+    sparse_basis_residual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_layers < 0 or self.num_heads < 1:
+            raise ValueError(
+                f"num_layers is {self.num_layers} and num_heads {self.num_heads}; expected at least 0 and 1"
+            )
+        for name in ("mlp_dropout", "residual_dropout", "input_dropout", "drop_path"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
+        if self.activation not in ("gelu", "relu"):
+            raise ValueError(f"activation is {self.activation!r}; expected 'gelu' or 'relu'")
+
+    def head_widths(self, dim: int) -> tuple[int, int]:
+        """d_H and d_v at this width."""
+        if self.head_dim is None and dim % self.num_heads:
+            raise ValueError(f"dim {dim} is no multiple of num_heads {self.num_heads}; set head_dim")
+        head_dim = self.head_dim or dim // self.num_heads
+        return head_dim, self.value_dim or head_dim
+
+
+@dataclass(frozen=True, eq=False)
+class RowLinks:
+    """Row ``targets[l]`` receives row ``sources[l]``."""
+
+    sources: Int[Tensor, " links"]
+    targets: Int[Tensor, " links"]
+
+
+def add_linked_rows(x: Float[Tensor, "tokens dim"], links: RowLinks) -> Float[Tensor, "tokens dim"]:
+    """x_t + sum of x_s over all links s -> t: the sparse equivariant basis of the paper's last experiment."""
+    return x.index_add(0, links.targets, x.index_select(0, links.sources))
+
+
+def drop_path(x: Float[Tensor, "tokens dim"], segments: Segments, rate: float) -> Float[Tensor, "tokens dim"]:
+    """Drop whole sequences' rows with probability ``rate`` and rescale the rest (stochastic depth)."""
+    keep = torch.rand(segments.count, device=x.device) >= rate
+    factor = keep.to(x.dtype) / (1 - rate)
+    return x * factor.index_select(0, segments.ids)[:, None]
+
+
+class Mlp(nn.Module):
+    """Two linear layers with the activation between them, token by token."""
+
+    def __init__(self, dim: int, config: EncoderConfig) -> None:
+        super().__init__()
+        hidden = config.mlp_dim or 4 * dim
+        self.up = nn.Linear(dim, hidden)
+        self.down = nn.Linear(hidden, dim)
+        self.activation = F.gelu if config.activation == "gelu" else F.relu
+        self.dropout = nn.Dropout(config.mlp_dropout)
+
+    def forward(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
+        out: Tensor = self.down(self.dropout(self.activation(self.up(x))))
+        return out
+
+
+class Block(nn.Module):
+    """H = X + MSA(norm(X)), then H + MLP(norm(H))."""
+
+    def __init__(self, dim: int, config: EncoderConfig, drop_rate: float) -> None:
+        super().__init__()
+        head_dim, value_dim = config.head_widths(dim)
+        self.attention_norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
+        self.attention = MultiheadAttention(dim, config.num_heads, head_dim, value_dim, config.attention)
+        self.mlp_norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
+        self.mlp = Mlp(dim, config)
+        self.dropout = nn.Dropout(config.residual_dropout)
+        self.drop_rate = drop_rate
+
+    def forward(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> Float[Tensor, "tokens dim"]:
+        x = x + self._branch(self.attention(self.attention_norm(x), segments), segments)
+        return x + self._branch(self.mlp(self.mlp_norm(x)), segments)
+
+    def attention_weights(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments
+    ) -> list[Float[Tensor, "heads length length"]]:
+        return self.attention.attention_weights(self.attention_norm(x), segments)
+
+    def _branch(self, x: Tensor, segments: Segments) -> Tensor:
+        x = self.dropout(x)
+        return drop_path(x, segments, self.drop_rate) if self.training and self.drop_rate else x
+
+
+class Encoder(nn.Module):
+    """A stack of blocks. It knows tokens, sequences and nothing else."""
+
+    def __init__(self, dim: int, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input_norm = nn.LayerNorm(dim) if config.input_norm else nn.Identity()
+        self.input_dropout = nn.Dropout(config.input_dropout)
+        rates = [config.drop_path * (layer + 1) / config.num_layers for layer in range(config.num_layers)]
+        self.blocks = nn.ModuleList([Block(dim, config, rate) for rate in rates])
+        self.final_norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
+
+    def forward(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
+    ) -> Float[Tensor, "tokens dim"]:
+        x = self.input_dropout(self.input_norm(x))
+        for block in self.blocks:
+            x = self._step(block, x, segments, links)
+        out: Tensor = self.final_norm(x)
+        return out
+
+    def attention_weights(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
+    ) -> list[list[Float[Tensor, "heads length length"]]]:
+        """The maps of every layer and sequence: ``maps[layer][sequence]``."""
+        maps = []
+        x = self.input_dropout(self.input_norm(x))
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            maps.append(block.attention_weights(x, segments))
+            x = self._step(block, x, segments, links)
+        return maps
+
+    def configure_attention(self, config: AttentionConfig) -> None:
+        """Switch every block's attention kernel, weights unchanged."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.attention.configure(config)
+
+    def _step(self, block: nn.Module, x: Tensor, segments: Segments, links: RowLinks | None) -> Tensor:
+        out: Tensor = block(x, segments)
+        return add_linked_rows(out, links) if self.config.sparse_basis_residual and links is not None else out
