@@ -11,10 +11,6 @@ from torch import Tensor, nn
 from tokengt.graph import GraphBatch, describe_features
 from tokengt.ragged import Segments
 
-# OGB's fixed vocabularies for the 9 atom and 3 bond columns; the last row of a column takes what is in none of them.
-ATOM_CATEGORIES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
-BOND_CATEGORIES = (5, 6, 2)
-
 FeatureField = Literal["node_features", "edge_features", "hyperedge_features"]
 
 

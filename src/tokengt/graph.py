@@ -51,7 +51,7 @@ class Graph:
     edge_index: Int[Tensor, "order edges"]
     edge_features: Shaped[Tensor, "edges _"] | None
     hyperedge_nodes: Int[Tensor, " incidences"]
-    hyperedge_offsets: Int[Tensor, " hyperedges+1"]
+    hyperedge_offsets: Int[Tensor, " bounds"]
     hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
     extras: Mapping[str, Any]
 
@@ -73,13 +73,14 @@ class Graph:
         )
         index = torch.empty(2, 0, dtype=torch.int64, device=device) if edge_index is None else edge_index
         _check_indices("edge_index", index, nodes, dims=2)
+        if (hyperedge_nodes is None) != (hyperedge_offsets is None):
+            raise ValueError("hyperedges need hyperedge_nodes and hyperedge_offsets together; only one was given")
         if hyperedge_nodes is None or hyperedge_offsets is None:
-            if hyperedge_nodes is not None or hyperedge_offsets is not None:
-                raise ValueError("hyperedges need hyperedge_nodes and hyperedge_offsets together; only one was given")
             hyperedge_nodes = torch.empty(0, dtype=torch.int64, device=device)
             hyperedge_offsets = torch.zeros(1, dtype=torch.int64, device=device)
-        _check_indices("hyperedge_nodes", hyperedge_nodes, nodes, dims=1)
-        _check_offsets(hyperedge_offsets, len(hyperedge_nodes))
+        else:
+            _check_indices("hyperedge_nodes", hyperedge_nodes, nodes, dims=1)
+            _check_offsets(hyperedge_offsets, len(hyperedge_nodes))
         fields: dict[str, Any] = {
             "num_nodes": nodes,
             "node_features": _checked_features("node_features", node_features, nodes),
@@ -380,7 +381,7 @@ def _check_indices(field: str, index: Tensor, nodes: int, *, dims: int) -> None:
         raise ValueError(f"{field} must have shape {shape} (or [k, tuples]), got {list(index.shape)}")
     if index.numel() == 0:
         return
-    low, high = int(index.min()), int(index.max())
+    low, high = (int(bound) for bound in torch.aminmax(index))
     if low < 0 or high >= nodes:
         wrong = low if low < 0 else high
         column = int(torch.nonzero(index == wrong)[0, -1])
@@ -408,9 +409,9 @@ def _checked_features(field: str, features: Tensor | None, rows: int) -> Tensor 
     if features.shape[0] != rows:
         raise ValueError(f"{field} has {features.shape[0]} rows; expected {rows}")
     if features.is_floating_point():
-        bad = ~torch.isfinite(features)
-        if bool(bad.any()):
-            row, column = torch.nonzero(bad)[0].tolist()
+        finite = torch.isfinite(features)
+        if not bool(finite.all()):
+            row, column = torch.nonzero(~finite)[0].tolist()
             value = float(features[row, column])
             raise ValueError(f"{field} row {row}, column {column} is {value}; expected a finite number")
     return features

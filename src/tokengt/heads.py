@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.graph import GraphBatch
@@ -53,9 +53,7 @@ class Head(nn.Module):
         else:
             self.project = nn.Linear(width, config.out_dim)
 
-    def forward(
-        self, tokens: TokenBatch, batch: GraphBatch, pairs: Int[Tensor, "2 pairs"] | None = None
-    ) -> Float[Tensor, "rows out"]:
+    def forward(self, tokens: TokenBatch, batch: GraphBatch, pairs: Tensor | None = None) -> Float[Tensor, "rows out"]:
         out: Tensor = self.project(self._rows(tokens, batch, pairs))
         return out
 

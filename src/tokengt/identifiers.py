@@ -48,6 +48,8 @@ class IdentifierConfig:
     def __post_init__(self) -> None:
         if self.kind not in get_args(IdentifierKind):
             raise ValueError(f"identifier kind is {self.kind!r}; expected one of {', '.join(get_args(IdentifierKind))}")
+        if self.which not in ("lowest", "both_ends"):
+            raise ValueError(f"which is {self.which!r}; expected 'lowest' or 'both_ends'")
         if self.kind != "none" and self.dim < 1:
             raise ValueError(f"identifier dim is {self.dim}; expected at least 1")
         if not 0 <= self.dropout < 1:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt import config as configs
@@ -42,7 +42,7 @@ class TokenGTConfig:
         return configs.to_dict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
+    def from_dict(cls, data: dict[str, Any]) -> "TokenGTConfig":
         return configs.from_dict(cls, data)
 
 
@@ -74,7 +74,7 @@ class TokenGT(nn.Module):
         node_ids: Tensor | None = None,
         generator: torch.Generator | None = None,
         *,
-        pairs: Int[Tensor, "2 pairs"] | None = None,
+        pairs: Tensor | None = None,
         draw: int = 0,
     ) -> Float[Tensor, "rows out"]:
         """Predict.
@@ -106,13 +106,13 @@ class TokenGT(nn.Module):
     @torch.no_grad()
     def attention_maps(
         self, batch: Any, node_ids: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> list[list[Float[Tensor, "heads length length"]]]:
+    ) -> list[list[Float[Tensor, "heads _ _"]]]:
         """Softmax weights, ``maps[layer][graph]``; rows and columns are tokens in the order of :meth:`encode`."""
         tokens, links = self._tokens(as_batch(batch), node_ids, generator, 0)
         return self.encoder.attention_weights(tokens.values, tokens.segments, links)
 
     @torch.no_grad()
-    def predict(self, batch: Any, *, draws: int = 1, pairs: Int[Tensor, "2 pairs"] | None = None) -> Prediction:
+    def predict(self, batch: Any, *, draws: int = 1, pairs: Tensor | None = None) -> Prediction:
         """Evaluation-mode predictions averaged over ``draws`` identifier draws, with their spread.
 
         A draw is a new random identifier, or for Laplacian ones new signs (draw 0: the canonical ones).
@@ -134,7 +134,7 @@ class TokenGT(nn.Module):
         write_model(Path(folder), self.config.to_dict(), self.state_dict())
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
+    def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> "TokenGT":
         """Read what :meth:`save_pretrained` wrote; anything else is refused."""
         description, state = read_model(Path(folder))
         model = cls(TokenGTConfig.from_dict(description))
@@ -154,6 +154,7 @@ class TokenGT(nn.Module):
     ) -> tuple[TokenBatch, RowLinks | None]:
         ids = self._identifiers(batch, node_ids, generator, draw)
         tokens: TokenBatch = self.tokenizer(batch, ids)
+        _ = tokens.segments.ids  # cached here: a compiled encoder could not compute it without leaving its graph
         links = (
             RowLinks(*self.tokenizer.incident_rows(batch, tokens))
             if self.config.encoder.sparse_basis_residual

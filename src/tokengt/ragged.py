@@ -37,8 +37,8 @@ class Segments:
     host wait for a GPU.
     """
 
-    offsets: Int[Tensor, " segments+1"]
-    host: Int[Tensor, " segments+1"]
+    offsets: Int[Tensor, " bounds"]
+    host: Int[Tensor, " bounds"]
 
     @classmethod
     def from_lengths(cls, lengths: Int[Tensor, " segments"], device: torch.device | str | None = None) -> "Segments":

@@ -90,6 +90,9 @@ def _check(
         own = identify(batch, model.config.identifiers)
         node_ids = None if own is None else own.nodes
     expected = _call(model, batch, node_ids)
+    rows = {"graph": 1, "node": graph.num_nodes, "edge": graph.num_edges}[level]
+    if len(expected) != rows:
+        raise AssertionError(f"the model returned {len(expected)} rows for {rows} {level}s")
     for trial in range(trials):
         nodes, edges, hyperedges = (
             torch.randperm(count, generator=generator).to(graph.device)

@@ -1,14 +1,25 @@
 """What ``torch.compile`` must leave alone."""
 
+import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-import torch
+from torch._compile import _disable_dynamo
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def eager_only(function: Callable[P, R]) -> Callable[P, R]:
-    """Run ``function`` as plain Python inside a compiled model: its shapes are decided by the data."""
-    return cast(Callable[P, R], torch.compiler.disable(function))  # type: ignore[no-untyped-call]
+    """Run ``function`` as plain Python inside a compiled model: its shapes are decided by the data.
+
+    ``torch.compiler.disable`` would import the compiler, a second or more, in every program that never compiles.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return disabled(*args, **kwargs) if "torch._dynamo" in sys.modules else function(*args, **kwargs)
+
+    disabled: Callable[P, R] = _disable_dynamo(function)
+    return call

@@ -123,9 +123,7 @@ class Block(nn.Module):
         x = x + self._branch(self.attention(self.attention_norm(x), segments), segments)
         return x + self._branch(self.mlp(self.mlp_norm(x)), segments)
 
-    def attention_weights(
-        self, x: Float[Tensor, "tokens dim"], segments: Segments
-    ) -> list[Float[Tensor, "heads length length"]]:
+    def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
         return self.attention.attention_weights(self.attention_norm(x), segments)
 
     def _branch(self, x: Tensor, segments: Segments) -> Tensor:
@@ -156,7 +154,7 @@ class Encoder(nn.Module):
 
     def attention_weights(
         self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
-    ) -> list[list[Float[Tensor, "heads length length"]]]:
+    ) -> list[list[Float[Tensor, "heads _ _"]]]:
         """The maps of every layer and sequence: ``maps[layer][sequence]``."""
         maps = []
         x = self.input_dropout(self.input_norm(x))

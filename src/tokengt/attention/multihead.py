@@ -84,9 +84,7 @@ class MultiheadAttention(nn.Module):
         out: Tensor = self.out_proj(heads.flatten(1))
         return out
 
-    def attention_weights(
-        self, x: Float[Tensor, "tokens dim"], segments: Segments
-    ) -> list[Float[Tensor, "heads length length"]]:
+    def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
         """The softmax weights alpha^h of every sequence (for FAVOR+: those it approximates)."""
         query, key, _ = self._project(x)
         return attention_weights(query, key, segments)
@@ -95,7 +93,11 @@ class MultiheadAttention(nn.Module):
         widths = [self.num_heads * w for w in (self.head_dim, self.head_dim, self.value_dim)]
         query, key, value = self.qkv_proj(x).split(widths, dim=1)
         rows, heads = len(x), self.num_heads
-        return query.view(rows, heads, self.head_dim), key.view(rows, heads, self.head_dim), value.view(rows, heads, self.value_dim)
+        return (
+            query.view(rows, heads, self.head_dim),
+            key.view(rows, heads, self.head_dim),
+            value.view(rows, heads, self.value_dim),
+        )
 
     @eager_only
     def _redraw_when_due(self) -> None:

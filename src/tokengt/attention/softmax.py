@@ -52,7 +52,7 @@ def attention_weights(
     query: Float[Tensor, "tokens heads head_dim"],
     key: Float[Tensor, "tokens heads head_dim"],
     segments: Segments,
-) -> list[Float[Tensor, "heads length length"]]:
+) -> list[Float[Tensor, "heads _ _"]]:
     """The matrices alpha themselves, one [heads, length, length] tensor a sequence."""
     refuse_large_scores(segments, query.shape[1], query.element_size(), "with attention maps")
     maps = []
@@ -96,9 +96,7 @@ def gather(rows: Float[Tensor, "tokens heads dim"], bucket: Bucket) -> Float[Ten
     return picked.view(sequences, width, *rows.shape[1:]).transpose(1, 2)
 
 
-def scatter(
-    outputs: list[Float[Tensor, "sequences heads width dim"]], segments: Segments
-) -> Float[Tensor, "tokens heads dim"]:
+def scatter(outputs: list[Float[Tensor, "_ heads _ dim"]], segments: Segments) -> Float[Tensor, "tokens heads dim"]:
     """The inverse of :func:`gather` over all buckets of ``segments``; padding falls away."""
     flat = [output.transpose(1, 2).flatten(0, 1) for output in outputs]
     if len(flat) == 1 and segments.count == 1:

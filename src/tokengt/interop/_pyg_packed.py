@@ -49,19 +49,19 @@ def packed(data: Any) -> GraphBatch:
     nodes = _nodes(data, parts)
     edges = _edges(parts.edge_index, nodes)
     hyperedge_nodes, hyperedges, members = _hyperedges(parts.incidence, nodes)
-    batch = GraphBatch(
-        nodes=nodes,
-        node_features=parts.x,
-        edges=edges,
-        edge_index=parts.edge_index.long(),
-        edge_features=parts.edge_attr,
-        hyperedges=hyperedges,
-        members=members,
-        hyperedge_nodes=hyperedge_nodes,
-        hyperedge_features=parts.hyperedge_attr,
-    )
-    _check(batch, name_graphs=is_batch(data))
-    return batch
+    fields: dict[str, Any] = {
+        "nodes": nodes,
+        "node_features": parts.x,
+        "edges": edges,
+        "edge_index": parts.edge_index.long(),
+        "edge_features": parts.edge_attr,
+        "hyperedges": hyperedges,
+        "members": members,
+        "hyperedge_nodes": hyperedge_nodes,
+        "hyperedge_features": parts.hyperedge_attr,
+    }
+    _check(fields, name_graphs=is_batch(data))
+    return GraphBatch(**fields)
 
 
 def _read(data: Any) -> _Parts:
@@ -169,6 +169,9 @@ def _hyperedges(incidence: Tensor, nodes: Segments) -> tuple[Int[Tensor, " incid
     """
     if incidence.ndim != 2 or len(incidence) != 2 or incidence.is_floating_point():
         raise ValueError(f"hyperedge_index must be integers [2, incidences], got {list(incidence.shape)}")
+    if incidence.shape[1] == 0:  # the usual graph: spare every step of the model the sorting below
+        none = Segments.uniform(nodes.count, 0, incidence.device)
+        return incidence[0].long(), none, Segments.uniform(0, 0, incidence.device)
     row, number = incidence.long()
     bad = (row < 0) | (row >= nodes.total) | (number < 0)
     if bool(bad.any()):
@@ -177,7 +180,7 @@ def _hyperedges(incidence: Tensor, nodes: Segments) -> tuple[Int[Tensor, " incid
             f"hyperedge_index column {column} is {incidence[:, column].tolist()}; expected a node from 0 to "
             f"{nodes.total - 1} and a hyperedge from 0"
         )
-    width = int(number.max()) + 1 if len(number) else 1
+    width = int(number.max()) + 1
     key = nodes.ids[row] * width + number
     order = torch.argsort(key, stable=True)
     hyperedge, sizes = torch.unique_consecutive(key[order], return_counts=True)
@@ -189,23 +192,25 @@ def _hyperedges(incidence: Tensor, nodes: Segments) -> tuple[Int[Tensor, " incid
     return row[order], hyperedges, Segments.from_lengths(sizes.cpu(), row.device)
 
 
-def _check(batch: GraphBatch, *, name_graphs: bool) -> None:
-    """Refuse what Graph's constructor refuses.
+def _check(fields: dict[str, Any], *, name_graphs: bool) -> None:
+    """Refuse what Graph's constructor refuses, before these become the fields of a GraphBatch.
 
     All graphs together are one graph, so one call checks them all; only a failure looks for the graph at fault.
     """
+    same = ("node_features", "edge_index", "edge_features", "hyperedge_nodes", "hyperedge_features")
     try:
         Graph(
-            batch.node_features,
-            batch.edge_index,
-            batch.edge_features,
-            num_nodes=batch.num_nodes,
-            hyperedge_nodes=batch.hyperedge_nodes,
-            hyperedge_offsets=batch.members.offsets,
-            hyperedge_features=batch.hyperedge_features,
+            num_nodes=fields["nodes"].total,
+            hyperedge_offsets=fields["members"].offsets,
+            **{name: fields[name] for name in same},
         )
     except ValueError:
-        for place in range(batch.num_graphs if name_graphs else 0):
+        pairs = (("nodes", "node_features"), ("edges", "edge_features"), ("hyperedges", "hyperedge_features"))
+        rows = [(fields[segments].total, fields[name]) for segments, name in pairs]
+        if not name_graphs or any(f is not None and (f.ndim != 2 or len(f) != count) for count, f in rows):
+            raise
+        batch = GraphBatch(**fields)
+        for place in range(len(batch)):
             try:
                 batch[place]
             except ValueError as error:

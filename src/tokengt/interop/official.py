@@ -25,7 +25,6 @@ _ROWS_A_COLUMN = 512
 _GRAPH = "encoder.graph_encoder."
 _FEATURE = _GRAPH + "graph_feature."
 _ID_ENCODERS: dict[str, IdentifierKind] = {"lap": "laplacian", "orf": "orf", "rand": "random"}
-_UNUSED = ("encoder.masked_lm_pooler.", _GRAPH + "final_layer_norm.", _GRAPH + "performer_proj_updater.")
 
 
 def model_from_official(state_dict: Mapping[str, Tensor], args: Mapping[str, Any] | Namespace) -> TokenGT:
@@ -151,13 +150,12 @@ def _check_supported(state: Mapping[str, Tensor], options: Mapping[str, Any]) ->
         raise ValueError(
             "the checkpoint uses generalized Performer attention; only FAVOR+ softmax features are supported"
         )
-    for name in ("encoder_attention_heads",):
-        if name not in options:
-            raise ValueError(f"the checkpoint's hyper-parameters lack {name}")
+    if not options.get("encoder_attention_heads"):
+        raise ValueError("the checkpoint's hyper-parameters lack encoder_attention_heads")
     needed = [_FEATURE + "atom_encoder.weight", _FEATURE + "graph_token.weight", "encoder.embed_out.weight"]
-    missing = [name for name in needed if name not in state]
-    if missing:
-        raise ValueError(f"the state is not the authors' TokenGT: {missing[0]} is missing")
+    for name in needed:
+        if name not in state:
+            raise ValueError(f"the state is not the authors' TokenGT: {name} is missing")
 
 
 def _identifiers(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> IdentifierConfig:

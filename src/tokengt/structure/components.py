@@ -62,8 +62,8 @@ def large_graph_spectrum(
         blocks.append(Block(mine[None], found.values[None], found.vectors[None], kept))
     if not whole:
         warnings.warn(
-            f"{name} ({num_nodes} nodes) has an eigenspace too large to compute whole, so its Laplacian "
-            "eigenvectors there are valid but not canonical: another machine may return others",
+            f"{name} ({num_nodes} nodes) has too many eigenvalues too close together to compute their eigenspace "
+            "whole: its Laplacian eigenvectors are valid there, but another machine may return others",
             UserWarning,
             stacklevel=4,
         )
@@ -73,27 +73,28 @@ def large_graph_spectrum(
 
 def _sparse_laplacian(pairs: Int[Tensor, "2 pairs"], num_nodes: int) -> Any:
     """``I - D^{-1/2} A D^{-1/2}`` with degrees clipped at 1, as a SciPy CSR matrix."""
-    from scipy.sparse import coo_array, diags_array, eye_array
+    from scipy.sparse import coo_matrix, diags, identity
 
     u, v = pairs.numpy()
     both = (np.concatenate([u, v]), np.concatenate([v, u]))
-    adjacency = coo_array((np.ones(len(both[0])), both), shape=(num_nodes, num_nodes)).tocsr()
+    adjacency = coo_matrix((np.ones(len(both[0])), both), shape=(num_nodes, num_nodes)).tocsr()
     adjacency.sum_duplicates()
     adjacency.data[:] = 1.0
-    scale = diags_array(1.0 / np.sqrt(np.maximum(adjacency.sum(1), 1.0)))
-    return (eye_array(num_nodes) - scale @ adjacency @ scale).tocsr()
+    degree = np.asarray(adjacency.sum(1)).ravel()
+    scale = diags(1.0 / np.sqrt(np.maximum(degree, 1.0)))
+    return (identity(num_nodes) - scale @ adjacency @ scale).tocsr()
 
 
 def _both_ends(laplacian: Any, ends: Ends) -> Eigenpairs:
     """The low end, then the high end (the low end of ``2 I - Delta``) with the found vectors shifted away."""
-    from scipy.sparse import eye_array
+    from scipy.sparse import identity
 
     size = laplacian.shape[0]
     found = Eigenpairs(np.zeros(0), np.zeros((size, 0)), whole=True)
     if ends.low:
         found = lowest_eigenpairs(laplacian, ends.low, found.vectors)
     if ends.high and len(found.values) < size:
-        mirrored = (2.0 * eye_array(size) - laplacian).tocsr()
+        mirrored = (2.0 * identity(size) - laplacian).tocsr()
         top = lowest_eigenpairs(mirrored, ends.high, found.vectors)
         values, vectors = 2.0 - top.values[::-1], top.vectors[:, ::-1].copy()
         found = Eigenpairs(values, vectors, found.whole and top.whole)

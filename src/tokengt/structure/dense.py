@@ -1,7 +1,10 @@
 """Eigendecompositions of many small graphs: one batched call for all graphs of one size."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float64, Int
@@ -13,6 +16,8 @@ from tokengt.ragged import Segments
 _MAX_ENTRIES = 2**24
 # cuSOLVER's batched solver is made for matrices up to this size; above it a CPU is faster.
 _MAX_GPU_NODES = 32
+_MAX_ONE_THREAD_NODES = 128
+_MIN_PARALLEL_ENTRIES = 2**14
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +46,7 @@ def eigh_by_size(
     cuts = _cuts(ends, max_entries)
     if len(cuts) > 2:
         entries = entries.sort().values
-    for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+    for first, last in pairwise(cuts):
         start, stop = int(ends[first] - sizes[first] ** 2), int(ends[last - 1])
         if len(cuts) > 2:
             bounds = torch.searchsorted(entries, torch.tensor([start, stop], device=entries.device)).tolist()
@@ -51,10 +56,42 @@ def eigh_by_size(
         flat = torch.zeros(stop - start, dtype=torch.float64, device=pairs.device)
         flat[mine] = 1.0
         widths, repeats = torch.unique_consecutive(sizes[first:last], return_counts=True)
-        adjacencies = flat.split((widths.square() * repeats).tolist())
-        groups = members[first:last].split(repeats.tolist())
-        for group, width, adjacency in zip(groups, widths.tolist(), adjacencies, strict=True):
-            yield SizeGroup(group, *_eigh(adjacency.view(-1, width, width)))
+        adjacencies = torch.split_with_sizes(flat, (widths.square() * repeats).tolist())
+        groups = torch.split_with_sizes(members[first:last], repeats.tolist())
+        matrices = [part.view(-1, width, width) for part, width in zip(adjacencies, widths.tolist(), strict=True)]
+        for group, pairs_of_group in zip(groups, _eigh_each(matrices), strict=True):
+            yield SizeGroup(group, *pairs_of_group)
+
+
+def _eigh_each(
+    adjacencies: list[Float64[Tensor, "_ _ _"]],
+) -> Iterator[tuple[Float64[Tensor, "_ _"], Float64[Tensor, "_ _ _"]]]:
+    """Eigenpairs of every group, in order (sizes ascend).
+
+    LAPACK on several threads is many times slower than on one for small matrices, so on a CPU each of those
+    groups has one thread and the groups run side by side.
+    """
+    threads = torch.get_num_threads()
+    small = [part for part in adjacencies if part.shape[1] <= _MAX_ONE_THREAD_NODES]
+    entries = sum(part.numel() for part in small)
+    with one_thread():
+        if threads == 1 or len(small) < 2 or entries < _MIN_PARALLEL_ENTRIES or small[0].is_cuda:
+            yield from map(_eigh, small)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                yield from pool.map(_eigh, small)
+    yield from map(_eigh, adjacencies[len(small) :])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread inside, as it was afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _eigh(

@@ -45,24 +45,26 @@ def canonical_columns(
 ) -> tuple[Float64[Tensor, "graphs k"], Float64[Tensor, "graphs n k"]]:
     """The wanted eigenpairs of complete decompositions, low end first, in the canonical basis."""
     n, device = values.shape[1], values.device
-    low, high = torch.arange(ends.low), torch.arange(n - ends.high, n)
-    positions = torch.cat([low, high]).to(device)
+    positions = torch.cat([torch.arange(ends.low), torch.arange(n - ends.high, n)]).to(device)
     first, size = eigenspace_extents(values)
-    first, size = first.index_select(1, positions), size.index_select(1, positions)
-    chosen = vectors.index_select(2, positions)
-    chosen = chosen * _pivot_signs(chosen)[:, None]
-    repeated = size > 1
-    if bool(repeated.any()):
+    # Solvers return columns contiguous: as rows, everything below runs along memory.
+    rows = vectors.mT
+    chosen = torch.cat([rows[:, : ends.low], rows[:, n - ends.high :]], 1)
+    chosen *= _pivot_signs(chosen)
+    first, size = (torch.cat([t[:, : ends.low], t[:, n - ends.high :]], 1) for t in (first, size))
+    repeated = size[size > 1]
+    if len(repeated):
         rank = _ranks(positions, first, n, ends)
-        for dimension in size[repeated].unique().tolist():
+        for dimension in torch.unique(repeated).tolist():
             graph, column = torch.nonzero(size == dimension, as_tuple=True)
-            space, which = torch.unique(torch.stack([graph, first[graph, column]]), dim=1, return_inverse=True)
-            columns = space[1][:, None] + torch.arange(dimension, device=device)
-            basis = vectors[space[0][:, None], :, columns].transpose(1, 2)
+            # Columns of one eigenspace follow each other, so equal keys do too.
+            space, which = torch.unique_consecutive(graph * n + first[graph, column], return_inverse=True)
+            members = space[:, None] + torch.arange(dimension, device=device)
+            basis = rows.reshape(-1, n)[members].mT
             wanted = rank[graph, column]
             canonical = pivoted_basis(basis, int(wanted.max()) + 1)
-            chosen[graph, :, column] = canonical[which, :, wanted]
-    return values.index_select(1, positions), chosen
+            chosen[graph, column] = canonical[which, wanted]
+    return torch.cat([values[:, : ends.low], values[:, n - ends.high :]], 1), chosen.mT
 
 
 def eigenspace_extents(
@@ -78,19 +80,19 @@ def eigenspace_extents(
     return first, last - first + 1
 
 
-def pivoted_basis(basis: Float64[Tensor, "spaces n r"], steps: int) -> Float64[Tensor, "spaces n steps"]:
+def pivoted_basis(basis: Float64[Tensor, "spaces n r"], steps: int) -> Float64[Tensor, "spaces steps n"]:
     """The first ``steps`` canonical basis vectors of every eigenspace, whatever basis it is given in."""
     out = []
     space = torch.arange(len(basis), device=basis.device)
     for step in range(steps):
-        pivot = first_largest(basis.square().sum(2).sqrt_())
-        direction = basis[space, pivot]
-        direction = direction / direction.norm(dim=1, keepdim=True)
-        vector = basis @ direction[:, :, None]
+        norms = basis.square().sum(2).sqrt_()
+        pivot = first_largest(norms)
+        direction = basis[space, pivot] / norms[space, pivot][:, None]
+        vector = (basis @ direction[:, :, None])[:, :, 0]
         out.append(vector)
         if step + 1 < steps:
-            basis = torch.baddbmm(basis, vector, direction[:, None], alpha=-1)
-    return torch.cat(out, 2)
+            basis = basis - vector[:, :, None] * direction[:, None]
+    return torch.stack(out, 1)
 
 
 def first_largest(norms: Float64[Tensor, "*rows n"]) -> Int[Tensor, "*rows"]:
@@ -98,9 +100,8 @@ def first_largest(norms: Float64[Tensor, "*rows n"]) -> Int[Tensor, "*rows"]:
     return (norms >= norms.amax(-1, keepdim=True) - PIVOT_TIE).byte().argmax(-1)
 
 
-def _pivot_signs(vectors: Float64[Tensor, "graphs n k"]) -> Float64[Tensor, "graphs k"]:
-    pivot = first_largest(vectors.abs().transpose(1, 2))
-    return vectors.gather(1, pivot[:, None])[:, 0].sign()
+def _pivot_signs(vectors: Float64[Tensor, "graphs k n"]) -> Float64[Tensor, "graphs k 1"]:
+    return vectors.gather(2, first_largest(vectors.abs())[:, :, None]).sign()
 
 
 def _ranks(positions: Int[Tensor, " k"], first: Int[Tensor, "graphs k"], n: int, ends: Ends) -> Int[Tensor, "graphs k"]:

@@ -10,17 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float64
+from torch import Tensor
 
+from tokengt.structure.dense import one_thread
 from tokengt.structure.eigenspaces import EIGENVALUE_GAP
 
 Array = np.ndarray
 Operator = Callable[[Array], Array]
 
-# Looked for beyond those wanted, and again in each later round.
+# Looked for beyond those wanted; the first check looks for as many again, each later round for twice as many.
 _EXTRA = 8
-_ROUNDS = 12
+_ROUNDS = 4
 _RESTARTS = 200
+# Relative residual of an eigenpair: with eigenspaces 1e-6 apart, vectors are then good to 1e-6.
+_TOLERANCE = 1e-12
+_BREAKDOWN = 1e-13
 # A shift just outside the spectrum: small, since long paths have eigenvalues within 1e-9 of each other.
 _SHIFT = 1e-8
 # Work of a factorisation (sum of squared bandwidths): do it at once, or only when Lanczos fails.
@@ -42,31 +48,31 @@ def lowest_eigenpairs(matrix: Any, wanted: int, known: Float64[Array, "n k"]) ->
 
     ``known`` are eigenvectors found already (at the other end); they are part of the answer.
     """
-    failed = False
-    found = Eigenpairs(*_rayleigh_ritz(matrix, known), whole=False)
+    start = Eigenpairs(*_rayleigh_ritz(matrix, known), whole=False)
     for operator in _operators(matrix):
-        found, failed = _search(matrix, operator, wanted, found)
-        if not failed:
-            return found
+        found, converged = _search(matrix, operator, wanted, start)
+        if converged:
+            break
     return found
 
 
 def _search(matrix: Any, operator: Operator, wanted: int, found: Eigenpairs) -> tuple[Eigenpairs, bool]:
-    """Rounds of Lanczos with ``operator``; also says whether it failed to converge."""
+    """Rounds of Lanczos with ``operator``; also says whether it converged."""
     for turn in range(_ROUNDS):
-        looked_for = _EXTRA if turn else wanted + _EXTRA
+        looked_for = _EXTRA << (turn - 1) if turn else wanted + _EXTRA
         if found.vectors.shape[1] + 2 * looked_for >= matrix.shape[0]:
             values, vectors = np.linalg.eigh(matrix.toarray())
-            return Eigenpairs(values, vectors, whole=True), False
-        new, converged = _largest(operator, found.vectors, looked_for)
+            return Eigenpairs(values, vectors, whole=True), True
+        with one_thread():
+            new, converged = _largest(operator, found.vectors, looked_for)
         frontier = _rayleigh_ritz(matrix, new)[0].min(initial=np.inf)
         values, vectors = _rayleigh_ritz(matrix, np.concatenate([found.vectors, new], 1))
         # The first round may have missed copies; only a round on the shifted operator can tell.
         whole = turn > 0 and converged and _cut_is_below(values, wanted, frontier)
         found = Eigenpairs(values, vectors, whole)
         if whole or not converged:
-            return found, not converged
-    return found, False
+            return found, converged
+    return found, True
 
 
 def _cut_is_below(values: Float64[Array, " k"], wanted: int, frontier: float) -> bool:
@@ -119,39 +125,64 @@ class _Inverse:
 
 
 def _largest(operator: Operator, found: Float64[Array, "n k"], count: int) -> tuple[Float64[Array, "n new"], bool]:
-    """Eigenvectors of the operator's largest eigenvalues outside ``found``, and whether all converged."""
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+    """Eigenvectors of the operator's largest eigenvalues outside ``found``, and whether they converged.
 
-    def away(x: Array) -> Array:
-        return np.asarray(x - found @ (found.T @ x))
+    Thick-restart Lanczos with full reorthogonalisation: the Krylov basis Q (rows) starts behind ``found``, and
+    ``H = Q T Q^T`` is filled row by row. When the basis is full, its best half is kept and grown again.
+    """
+    n, known = found.shape
+    size = min(n - known, max(3 * count, 48))
+    rng = np.random.default_rng(0)
+    basis = torch.empty(known + size + 1, n, dtype=torch.float64)
+    basis[:known] = torch.from_numpy(found).T
+    projected = torch.zeros(size, size, dtype=torch.float64)
+    _append(basis, known, torch.from_numpy(rng.standard_normal(n)), rng)
+    kept = 0
+    for _ in range(_RESTARTS):
+        for step in range(kept, size):
+            image = torch.from_numpy(operator(basis[known + step].numpy()))
+            row, coupling = _append(basis, known + step + 1, image, rng)
+            projected[step, : step + 1] = projected[: step + 1, step] = row[known:]
+        values, rotation = torch.linalg.eigh(projected)
+        converged = coupling * rotation[-1].abs() <= _TOLERANCE * values.abs()
+        if bool(converged[-count:].all()):
+            break
+        kept = (count + size) // 2
+        basis[known : known + kept] = rotation[:, -kept:].T @ basis[known:-1]
+        basis[known + kept] = basis[-1]
+        projected.zero_()[:kept, :kept] = values[-kept:].diag()
+    return (basis[known:-1].T @ rotation[:, -count:]).numpy(), bool(converged[-count:].all())
 
-    def deflated(x: Array) -> Array:
-        return away(operator(away(x.reshape(-1))))
 
-    n = len(found)
-    start = away(np.random.default_rng(0).standard_normal(n))
-    linear = LinearOperator((n, n), matvec=deflated, dtype=np.float64)
-    size = min(n, max(3 * count, 48))
-    try:
-        _, vectors = eigsh(
-            linear,
-            count,
-            which="LA",
-            v0=start,
-            ncv=size,
-            maxiter=_RESTARTS,
-            tol=0,
-            rng=np.random.default_rng(0),
-        )
-    except ArpackNoConvergence as error:
-        return np.asarray(error.eigenvectors).reshape(n, -1), False
-    return np.asarray(vectors), True
+def _append(
+    basis: Float64[Tensor, "rows n"], place: int, vector: Float64[Tensor, " n"], rng: np.random.Generator
+) -> tuple[Float64[Tensor, " place"], float]:
+    """Makes ``vector`` orthogonal to the rows before ``place`` and stores it there; its coordinates and its rest.
+
+    Nothing left means that the rows span an invariant space: the search goes on from a fresh vector, which is
+    how further copies of a repeated eigenvalue are found. The fresh vectors are the same in every run.
+    """
+    before = basis[:place]
+    scale = float(vector.norm())
+    first = before @ vector
+    vector = torch.addmv(vector, before.T, first, alpha=-1)
+    second = before @ vector
+    vector = torch.addmv(vector, before.T, second, alpha=-1)
+    rest = float(vector.norm())
+    if rest > _BREAKDOWN * scale:
+        basis[place] = vector / rest
+        return first + second, rest
+    vector = torch.from_numpy(rng.standard_normal(len(vector)))
+    for _ in range(2):
+        vector = torch.addmv(vector, before.T, before @ vector, alpha=-1)
+    basis[place] = vector / vector.norm()
+    return first + second, 0.0
 
 
 def _rayleigh_ritz(matrix: Any, vectors: Float64[Array, "n k"]) -> tuple[Float64[Array, " k"], Float64[Array, "n k"]]:
     """The matrix's eigenpairs inside the span of ``vectors``."""
     if vectors.shape[1] == 0:
         return np.zeros(0), vectors
-    basis, _ = np.linalg.qr(vectors)
-    values, rotation = np.linalg.eigh(basis.T @ (matrix @ basis))
-    return values, basis @ rotation
+    basis, _ = torch.linalg.qr(torch.from_numpy(vectors))
+    values, rotation = torch.linalg.eigh(basis.T @ torch.from_numpy(matrix @ basis.numpy()))
+    return values.numpy(), (basis @ rotation).numpy()

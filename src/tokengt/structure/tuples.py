@@ -94,7 +94,7 @@ def _feature_classes(
     """Equal feature rows get equal numbers."""
     if features is None or features.shape[1] == 0 or edges == 0:
         return torch.zeros(edges, dtype=torch.int64, device=device)
-    _, classes = torch.unique(features, dim=0, return_inverse=True)
+    classes: Tensor = torch.unique(features, dim=0, return_inverse=True)[1]
     return classes
 
 

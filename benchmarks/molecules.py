@@ -1,0 +1,40 @@
+"""The molecules that the benchmarks read, and the way they take times."""
+
+import csv
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import tokengt
+from tokengt.data.datasets import esol
+from tokengt.graph import Graph
+
+_DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def read_molecules() -> tuple[str, list[Graph]]:
+    """PCQM4Mv2's first 1,999 molecules from ``TOKENGT_DATA`` or the project's shared folder; else the bundled ESOL."""
+    file = Path(os.environ.get("TOKENGT_DATA", _DEFAULT_DATA)) / "molecules" / "pcqm4mv2_train_first1999.csv"
+    if not file.exists():
+        return "ESOL", [tokengt.from_smiles(smiles) for smiles in esol()[0]]
+    with file.open(newline="") as rows:
+        return "PCQM4Mv2", [tokengt.from_smiles(row["smiles"]) for row in csv.DictReader(rows)]
+
+
+def interleaved(systems: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of every call, the systems taken in turns so that a busy machine slows all alike; one round warms up."""
+    taken: dict[str, list[float]] = {name: [] for name in systems}
+    for repeat in range(repeats + 1):
+        for name, call in systems.items():
+            start = time.perf_counter()
+            call()
+            if repeat:
+                taken[name].append(time.perf_counter() - start)
+    return taken
+
+
+def median_ratio(slow: list[float], fast: list[float]) -> float:
+    """The median over rounds of slow / fast: each round ran on the same state of the machine."""
+    return statistics.median(s / f for s, f in zip(slow, fast, strict=True))

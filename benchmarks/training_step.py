@@ -1,0 +1,154 @@
+"""A whole CPU training step on molecules: our packed model against the same model over a padded batch.
+
+A step is forward, L1 loss, backward, gradient clipping and AdamW. The padded reference is what the usual code does:
+the same weights, tokens and identifiers, but every layer runs on [graphs, longest, dim] with a key padding mask. Both
+give the same outputs (checked before timing), and both are timed in turns in one run.
+
+    TOKENGT_DATA=/path/to/data python benchmarks/training_step.py
+"""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from molecules import interleaved, median_ratio, read_molecules
+from torch import Tensor, nn
+
+from tokengt import AttentionConfig, EncoderConfig, GraphBatch, IdentifierConfig, TokenGT, TokenGTConfig
+from tokengt.identifiers import identify
+from tokengt.presets import molecule_tokens
+from tokengt.transformer import Block
+
+LAYERS, DIM, HEADS, GRAPHS = 4, 256, 8, 256
+THREADS, REPEATS = 2, 7
+Layout = Literal["directed", "undirected"]
+
+
+class PaddedTokenGT(nn.Module):
+    """The same parameters, run over the batch padded to its longest graph."""
+
+    def __init__(self, model: TokenGT) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        model = self.model
+        ids = identify(batch, model.config.identifiers, training=self.training)
+        tokens = model.tokenizer(batch, None if ids is None else ids.to(torch.float32))
+        segments = tokens.segments
+        x = tokens.values.new_zeros(segments.count, segments.max_length, model.config.dim)
+        x[segments.ids, segments.positions] = tokens.values
+        mask = torch.arange(segments.max_length) < segments.lengths[:, None]
+        x = model.encoder.input_dropout(model.encoder.input_norm(x))
+        for block in model.encoder.blocks:
+            x = self._block(block, x, mask[:, None, None, :])
+        return model.head.project(model.encoder.final_norm(x)[:, 0])
+
+    def _block(self, block: Block, x: Tensor, mask: Tensor) -> Tensor:
+        attention = block.attention
+        query, key, value = (
+            part.unflatten(2, (attention.num_heads, -1)).transpose(1, 2)
+            for part in attention.qkv_proj(block.attention_norm(x)).chunk(3, 2)
+        )
+        dropout = attention.config.dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        x = x + block.dropout(attention.out_proj(heads.transpose(1, 2).flatten(2)))
+        return x + block.dropout(block.mlp(block.mlp_norm(x)))
+
+
+def build(layout: Layout, dropout: float) -> TokenGT:
+    """A model of the paper's proportions (MLP as wide as the tokens), small enough for two cores."""
+    tokens = replace(molecule_tokens(), layout=layout)
+    attention = AttentionConfig(dropout=dropout)
+    encoder = EncoderConfig(LAYERS, HEADS, mlp_dim=DIM, attention=attention, mlp_dropout=dropout, input_norm=True)
+    torch.manual_seed(0)
+    return TokenGT(TokenGTConfig(DIM, tokens, IdentifierConfig("laplacian", 16), encoder))
+
+
+def training_step(system: nn.Module, batch: GraphBatch, target: Tensor) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(system.parameters(), lr=1e-5)
+
+    def step() -> None:
+        system.train()
+        loss = F.l1_loss(system(batch), target)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(system.parameters(), 5.0)
+        optimizer.step()
+
+    return step
+
+
+def inference(system: nn.Module, batch: GraphBatch) -> Callable[[], None]:
+    @torch.no_grad()
+    def infer() -> None:
+        system.eval()
+        system(batch)
+
+    return infer
+
+
+@torch.no_grad()
+def check_same(packed: TokenGT, padded: PaddedTokenGT, batch: GraphBatch) -> None:
+    gap = float((packed.eval()(batch) - padded.eval()(batch)).abs().max())
+    assert gap < 1e-5, f"packed and padded outputs differ by {gap}"
+
+
+def compare(batch: GraphBatch, phase: str, layout: Layout, dropout: float) -> list[dict[str, Any]]:
+    """Packed and padded, one row each."""
+    packed = build(layout, dropout)
+    padded = PaddedTokenGT(packed)
+    check_same(packed, padded, batch)
+    tokens = packed.encode(batch).segments
+    target = torch.randn(batch.num_graphs, 1, generator=torch.Generator().manual_seed(0))
+    systems = {"packed": packed, "padded": padded}
+    calls = {
+        name: training_step(system, batch, target) if phase == "train" else inference(system, batch)
+        for name, system in systems.items()
+    }
+    taken = interleaved(calls, REPEATS)
+    return [
+        {
+            "benchmark": "training_step",
+            "shape": f"{LAYERS} x {DIM}, {HEADS} heads, {GRAPHS} molecules, {tokens.total / tokens.count:.1f} tokens "
+            f"each, longest {tokens.max_length}",
+            "system": name,
+            "phase": phase,
+            "layout": layout,
+            "dtype": "float32",
+            "dropout": dropout,
+            "threads": THREADS,
+            "graphs_per_s": tokens.count / statistics.median(taken[name]),
+            "tokens_per_s": tokens.total / statistics.median(taken[name]),
+            "ratio_to_padded": median_ratio(taken["padded"], taken[name]),
+        }
+        for name in systems
+    ]
+
+
+def measure() -> list[dict[str, Any]]:
+    """Training with and without dropout, and inference, for both layouts."""
+    torch.set_num_threads(THREADS)
+    dataset, graphs = read_molecules()
+    chosen = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(0))[:GRAPHS]
+    batch = GraphBatch.collate(graphs).select(chosen)
+    layouts: tuple[Layout, ...] = ("directed", "undirected")
+    cases = [*product(["train"], layouts, [0.0, 0.1]), *product(["infer"], layouts, [0.0])]
+    rows = [row for phase, layout, dropout in cases for row in compare(batch, phase, layout, dropout)]
+    return [row | {"dataset": dataset} for row in rows]
+
+
+def main() -> None:
+    for row in measure():
+        print(
+            f"{row['phase']:6s} {row['layout']:11s} dropout {row['dropout']:.1f} {row['system']:7s}"
+            f"{row['graphs_per_s']:9.1f} graphs/s {row['ratio_to_padded']:6.2f}x padded"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The installed command, as a person types it."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TOKENGT = Path(sys.executable).parent / "tokengt"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(TOKENGT), *arguments], capture_output=True, text=True, check=False)
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_help_lists_the_verbs_and_imports_no_torch() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert "import-official" in done.stdout
+    seen = python(
+        "import sys; from tokengt.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    )
+    assert seen.splitlines()[-1] == "False"
+
+
+def test_import_is_quick_beyond_torch() -> None:
+    code = (
+        "import time, torch; start = time.perf_counter(); import tokengt; from tokengt import Graph, TokenGT;"
+        "print(time.perf_counter() - start)"
+    )
+    assert min(float(python(code)) for _ in range(3)) < 0.2
+
+
+def test_help_answers_at_once() -> None:
+    best = 9.0
+    for _ in range(3):
+        start = time.perf_counter()
+        run("--help")
+        best = min(best, time.perf_counter() - start)
+    assert best < 1
+
+
+def test_presets_are_listed() -> None:
+    done = run("presets")
+    assert done.returncode == 0
+    assert "regression-lap" in done.stdout
+    assert "12 layers x  768, 32 heads, laplacian 16, softmax attention" in done.stdout
+
+
+def test_errors_are_one_sentence() -> None:
+    done = run("import-official", "/nowhere/checkpoint.pt", "--out", "/tmp/never")
+    assert done.returncode == 2
+    assert done.stderr.startswith("tokengt: ")
+    assert "/nowhere/checkpoint.pt" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_unknown_choices_are_value_errors() -> None:
+    """Outside the tests nobody checks types, so configs check their own choices."""
+    code = """
+from tokengt import AttentionConfig, EncoderConfig, HeadConfig, IdentifierConfig, TokensConfig
+for build in (
+    lambda: IdentifierConfig("laplace"),
+    lambda: AttentionConfig(kind="linear"),
+    lambda: EncoderConfig(activation="tanh"),
+    lambda: HeadConfig(level="graphs"),
+    lambda: HeadConfig(readout="max"),
+    lambda: TokensConfig(layout="both"),
+    lambda: IdentifierConfig(which="highest"),
+):
+    try:
+        build()
+    except ValueError as error:
+        print(error)
+"""
+    sentences = python(code).splitlines()
+    assert len(sentences) == 7
+    assert sentences[0].startswith("identifier kind is 'laplace'; expected one of orf, laplacian")

@@ -1,0 +1,178 @@
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.parity.official_reference import State, predict, random_state
+from tokengt import Graph, GraphBatch, TokenGT, presets
+from tokengt.cli import main
+from tokengt.interop.official import convert_state, model_from_official
+
+HEADS = 4
+
+
+def molecule_like(nodes: int, edges: int, seed: int) -> Graph:
+    generator = torch.Generator().manual_seed(seed)
+    source = torch.randint(0, nodes, (edges,), generator=generator)
+    target = (source + 1 + torch.randint(0, max(nodes - 1, 1), (edges,), generator=generator)) % nodes
+    keep = source != target
+    return Graph(
+        torch.randint(0, 100, (nodes, 9), generator=generator),
+        torch.stack([source, target])[:, keep],
+        torch.randint(0, 6, (edges, 3), generator=generator)[keep],
+    )
+
+
+GRAPHS = [molecule_like(*sizes) for sizes in [(5, 8, 1), (12, 30, 2), (1, 0, 3), (9, 0, 4)]]
+
+CASES: dict[str, dict[str, object]] = {
+    "laplacian": {"ids": "lap"},
+    "orf": {"ids": "orf", "id_dim": 9},
+    "random": {"ids": "rand"},
+    "no identifiers": {"ids": None},
+    "no identifiers, no types": {"ids": None, "types": False},
+    "laplacian without types": {"ids": "lap", "types": False},
+    "performer": {"ids": "lap", "features": 5},
+    "several classes": {"ids": "lap", "classes": 3},
+}
+
+
+def options(**more: object) -> dict[str, object]:
+    return {"encoder_attention_heads": HEADS, "prenorm": True, "activation_fn": "gelu", **more}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_authors_equations(case: str) -> None:
+    state = random_state(heads=HEADS, **CASES[case])  # type: ignore[arg-type]
+    model = model_from_official(state, options()).eval()
+    batch = GraphBatch.collate(GRAPHS)
+    config = model.config.identifiers
+    ids = None if config.kind == "none" else torch.randn(batch.num_nodes, config.dim)
+    found = model(batch, node_ids=ids)
+    for place, graph in enumerate(GRAPHS):
+        rows = slice(*batch.nodes.host[place : place + 2].tolist())
+        own = None if ids is None else ids[rows]
+        expected = predict(state, HEADS, graph.node_features, graph.edge_index, graph.edge_features, own)
+        assert torch.allclose(found[place], expected, atol=5e-6), case
+
+
+@pytest.mark.parametrize("name", ["lap8", "orf16"])
+def test_recorded_outputs_and_gradients(shared: Path, name: str) -> None:
+    """The authors' own numbers: outputs to 2e-6, gradients to 2e-6 of the largest entry of their tensor (the fixture's
+    float32 gradients are themselves up to 3.5e-6 from float64 where entries reach 17)."""
+    record = load_file(shared / "oracle" / f"{name}.safetensors")
+    description = json.loads((shared / "oracle" / f"{name}.json").read_text())
+    state = _under("state/", record)
+    model = model_from_official(state, description["args"]).eval()
+    members = [
+        Graph(record[f"graph/{i}/x"], record[f"graph/{i}/edge_index"], record[f"graph/{i}/edge_attr"]) for i in range(5)
+    ]
+    output = model(GraphBatch.collate(members), node_ids=record["node_ids"])
+    assert (output - record["output"]).abs().max() < 2e-6
+    (output[:, 0] - torch.tensor(description["targets"])).abs().sum().backward()
+    gradients = _under("grad/", record)
+    expected = convert_state({k: gradients.get(k, torch.zeros_like(v)) for k, v in state.items()}, model.config)
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        allowed = 2e-6 * max(1.0, float(expected[key].abs().max()))
+        assert (parameter.grad - expected[key]).abs().max() < allowed, key
+
+
+def _under(prefix: str, record: State) -> State:
+    return {name.removeprefix(prefix): tensor for name, tensor in record.items() if name.startswith(prefix)}
+
+
+def test_laplacian_ids_equal_the_recorded_ones_up_to_the_basis(shared: Path) -> None:
+    """Projectors on the span of the identifiers, graph by graph: signs and degenerate bases are free."""
+    from tokengt import IdentifierConfig
+    from tokengt.identifiers import identify
+
+    record = load_file(shared / "oracle" / "lap8.safetensors")
+    members = [
+        Graph(num_nodes=len(record[f"graph/{i}/x"]), edge_index=record[f"graph/{i}/edge_index"]) for i in range(5)
+    ]
+    batch = GraphBatch.collate(members)
+    ours = identify(batch, IdentifierConfig("laplacian", 8))
+    assert ours is not None
+    compared = 0
+    for rows in torch.arange(batch.num_nodes).split(batch.nodes.host_lengths.tolist()):
+        mine, theirs = ours.nodes[rows], record["node_ids"][rows].double()
+        difference = (mine @ mine.T - theirs @ theirs.T).abs().max()
+        compared += int(difference < 1e-4)
+    assert compared >= 4, "at most one graph may have an eigenspace cut in two at the eighth eigenvalue"
+
+
+def test_published_sizes() -> None:
+    """12 x 768: the authors' 48,492,289 parameters less the 592,128 that no output depends on."""
+    state = random_state(dim=768, layers=12, mlp=768, id_dim=16)
+    buffers = 0
+    assert sum(tensor.numel() for tensor in state.values()) - buffers == 48_492_289
+    model = model_from_official(state, options(encoder_attention_heads=32))
+    assert sum(parameter.numel() for parameter in model.parameters()) == 47_900_161
+    for ids in ("laplacian", "orf"):
+        blocks = TokenGT(presets.regression(ids)).encoder.blocks  # type: ignore[arg-type]
+        assert sum(parameter.numel() for parameter in blocks.parameters()) == 42_559_488
+
+
+@pytest.mark.parametrize("place", ["args", "cfg"])
+def test_import_official_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
+    state = random_state(heads=HEADS, features=5)
+    arguments = Namespace(**options())
+    checkpoint = {
+        "args": arguments if place == "args" else None,
+        "cfg": {"model": arguments} if place == "cfg" else None,
+        "model": state,
+        "optimizer_history": [{"num_updates": 3}],
+        "extra_state": {"best": np.float64(0.1), "epoch": 3},
+    }
+    torch.save(checkpoint, tmp_path / "checkpoint_best.pt")
+    assert main(["import-official", str(tmp_path / "checkpoint_best.pt"), "--out", str(tmp_path / "model")]) == 0
+    assert "parameters" in capsys.readouterr().out
+    batch = GraphBatch.collate(GRAPHS)
+    loaded, direct = TokenGT.from_pretrained(tmp_path / "model").eval(), model_from_official(state, arguments).eval()
+    assert torch.equal(loaded(batch), direct(batch))
+
+
+class Exploit:
+    """Unpickling this would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        import os
+
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_malicious_checkpoint_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"model": random_state(), "args": Exploit(tmp_path / "owned")}, tmp_path / "bad.pt")
+    assert main(["import-official", str(tmp_path / "bad.pt"), "--out", str(tmp_path / "model")]) == 2
+    assert "can be read safely" in capsys.readouterr().err
+    assert not (tmp_path / "owned").exists()
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"postnorm": True}, "postnorm"),
+        ({"performer_generalized_attention": True}, "generalized"),
+        ({"encoder_attention_heads": None}, "lack encoder_attention_heads"),
+    ],
+)
+def test_unsupported_checkpoints(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        model_from_official(random_state(), options(**change))
+
+
+def test_not_their_model() -> None:
+    with pytest.raises(ValueError, match="is not the authors' TokenGT"):
+        model_from_official({"weight": torch.zeros(1)}, options())
+    mixed = random_state(ids="lap") | {"encoder.graph_encoder.graph_feature.orf_encoder.weight": torch.zeros(16, 4)}
+    with pytest.raises(ValueError, match="mixes lap and orf"):
+        model_from_official(mixed, options())

@@ -1,0 +1,154 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.graphs import graphs, hypergraph, odd_graphs, random_graph
+from tokengt import Graph, GraphBatch
+
+
+def assert_same(found: Graph, expected: Graph) -> None:
+    assert found.num_nodes == expected.num_nodes
+    for name in (
+        "node_features",
+        "edge_index",
+        "edge_features",
+        "hyperedge_nodes",
+        "hyperedge_offsets",
+        "hyperedge_features",
+    ):
+        mine, theirs = getattr(found, name), getattr(expected, name)
+        assert (mine is None) == (theirs is None), name
+        if mine is not None:
+            assert torch.equal(mine, theirs), name
+
+
+def test_collate_shifts_indices() -> None:
+    g = Graph(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+    h = Graph(edge_index=torch.tensor([[2], [0]]), num_nodes=3)
+    batch = GraphBatch.collate([g, h])
+    assert batch.edge_index.tolist() == [[0, 1, 4], [1, 0, 2]]
+    assert (batch.num_graphs, batch.num_nodes, batch.num_edges) == (2, 5, 3)
+    assert batch.nodes.ids.tolist() == [0, 0, 1, 1, 1]
+
+
+@given(st.lists(graphs(), min_size=1, max_size=5))
+def test_unbatch_undoes_collate(members: list[Graph]) -> None:
+    for found, expected in zip(GraphBatch.collate(members).unbatch(), members, strict=True):
+        assert_same(found, expected)
+
+
+@given(st.lists(graphs(), min_size=1, max_size=5), st.data())
+def test_select_is_collate_of_the_chosen(members: list[Graph], data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.integers(-len(members), len(members) - 1), min_size=1, max_size=6))
+    found = GraphBatch.collate(members).select(chosen)
+    expected = GraphBatch.collate([members[i] for i in chosen])
+    assert torch.equal(found.edge_index, expected.edge_index)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert_same(mine, theirs)
+
+
+def test_hypergraphs_collate_select_and_unbatch() -> None:
+    members = [hypergraph(0), hypergraph(1)]
+    batch = GraphBatch.collate(members)
+    assert batch.hyperedge_nodes.tolist() == [0, 1, 1, 2, 3, 4, 0, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10, 6, 8, 9, 10, 11]
+    for mine, theirs in zip(batch.select([1, 0]), reversed(members), strict=True):
+        assert_same(mine, theirs)
+
+
+def test_small_hyperedges_become_all_orderings() -> None:
+    graph = Graph.from_hyperedges([[0, 1], [2, 0, 1], [3], [0, 1, 2, 3]], num_nodes=4, order=3)
+    assert graph.order == 3
+    tuples = [tuple(column) for column in graph.edge_index.T.tolist()]
+    assert {t for t in tuples if set(t) == {0, 1}} == {
+        (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 1, 1), (1, 0, 1), (1, 1, 0)
+    }  # fmt: skip
+    assert sum(set(t) == {0, 1, 2} for t in tuples) == 6
+    assert (3, 3, 3) in tuples
+    assert len(tuples) == 13
+    assert graph.hyperedge_nodes.tolist() == [0, 1, 2, 3]
+
+
+def test_extras_travel() -> None:
+    graph = Graph(num_nodes=2, extras={"name": "water"})
+    batch = GraphBatch.collate([graph, Graph(num_nodes=1)])
+    assert batch[0].extras["name"] == "water"
+    assert batch.select([1, 0])[1].extras["name"] == "water"
+
+
+def test_graph_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        random_graph(3, 2).num_nodes = 5  # type: ignore[misc]
+
+
+def test_a_graph_without_edges_may_lack_edge_features() -> None:
+    bare = Graph(torch.zeros(2, 2, dtype=torch.int64))
+    batch = GraphBatch.collate([bare, random_graph(3, 4), bare])
+    assert batch.edge_features is not None
+    assert batch.edge_features.shape == (4, 3)
+
+
+def test_hundred_thousand_nodes_move_as_one() -> None:
+    big = Graph(edge_index=torch.randint(0, 100_000, (2, 300_000)), num_nodes=100_000)
+    batch = GraphBatch.collate([big, big])
+    assert torch.equal(batch.select([1])[0].edge_index, big.edge_index)
+
+
+BAD_GRAPHS: dict[str, tuple[Callable[[], object], str]] = {
+    "index": (
+        lambda: Graph(torch.zeros(3, 1), torch.tensor([[0, 1], [1, 3]])),
+        r"edge_index column 1 names node 3; expected 0 to 2",
+    ),
+    "negative": (lambda: Graph(torch.zeros(3, 1), torch.tensor([[-1], [0]])), r"column 0 names node -1"),
+    "float index": (
+        lambda: Graph(torch.zeros(3, 1), torch.zeros(2, 1)),
+        r"edge_index must hold integers, got float32",
+    ),
+    "shape": (lambda: Graph(torch.zeros(3, 1), torch.zeros(4, dtype=torch.int64)), r"edge_index must have shape"),
+    "rows": (
+        lambda: Graph(torch.zeros(3, 1), torch.tensor([[0], [1]]), torch.zeros(2, 1)),
+        r"edge_features has 2 rows; expected 1",
+    ),
+    "nan": (
+        lambda: Graph(torch.tensor([[0.0, 1.0], [2.0, float("nan")]])),
+        r"node_features row 1, column 1 is nan; expected a finite number",
+    ),
+    "infinite": (
+        lambda: Graph(torch.zeros(2, 1), torch.tensor([[0], [1]]), torch.tensor([[float("inf")]])),
+        r"edge_features row 0, column 0 is inf",
+    ),
+    "bool": (lambda: Graph(torch.ones(2, 2, dtype=torch.bool)), r"node_features must hold integers .* got bool"),
+    "one-dimensional": (lambda: Graph(torch.zeros(2)), r"node_features must have shape \[2, columns\]"),
+    "empty": (lambda: Graph(torch.zeros(0, 3)), r"the graph is empty; expected at least one node"),
+    "no size": (lambda: Graph(), r"a graph without node_features needs num_nodes"),
+    "sizes differ": (lambda: Graph(torch.zeros(2, 1), num_nodes=3), r"2 rows but num_nodes is 3"),
+    "device": (
+        lambda: Graph(torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64, device="meta")),
+        r"one device, got cpu and meta",
+    ),
+    "repeated member": (lambda: Graph.from_hyperedges([[0, 0]], num_nodes=2), r"hyperedge 0 is \[0, 0\]"),
+    "far member": (lambda: Graph.from_hyperedges([[0, 7]], num_nodes=2), r"names node 7"),
+    "offsets": (
+        lambda: Graph(num_nodes=2, hyperedge_nodes=torch.tensor([0, 1]), hyperedge_offsets=torch.tensor([0, 1])),
+        r"hyperedge_offsets must be integers that rise from 0 to 2",
+    ),
+    "mixed kinds": (
+        lambda: GraphBatch.collate([Graph(torch.zeros(2, 2)), Graph(torch.zeros(2, 2, dtype=torch.int64))]),
+        r"graph 1: node_features is 2 categories \(int64\); expected 2 floats \(float32\) as in graph 0",
+    ),
+    "mixed widths": (
+        lambda: GraphBatch.collate([Graph(torch.zeros(2, 2)), Graph(torch.zeros(2, 3))]),
+        r"graph 1: node_features is 3 floats",
+    ),
+    "no graphs": (lambda: GraphBatch.collate([]), r"at least one graph"),
+    "far graph": (lambda: GraphBatch.collate(odd_graphs()).select([9]), r"graph 9 is out of range for a batch of 7"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_GRAPHS)
+def test_bad_input_is_one_clear_sentence(case: str) -> None:
+    build, sentence = BAD_GRAPHS[case]
+    with pytest.raises(ValueError, match=sentence):
+        build()

@@ -1,0 +1,78 @@
+import pytest
+import torch
+
+from tests.graphs import odd_graphs, random_graph, small_model
+from tokengt import Graph, GraphBatch, HeadConfig
+
+
+def test_rows_of_every_level() -> None:
+    batch = GraphBatch.collate(odd_graphs())
+    rows = {"graph": batch.num_graphs, "node": batch.num_nodes, "edge": batch.num_edges}
+    for level, count in rows.items():
+        assert small_model(head=HeadConfig(level=level, out_dim=4))(batch).shape == (count, 4)  # type: ignore[arg-type]
+
+
+def test_edge_rows_follow_edge_index() -> None:
+    """Listing the edges in another order permutes the predictions and changes nothing else."""
+    model, graph = small_model(head=HeadConfig(level="edge")), random_graph(7, 15)
+    order = torch.randperm(15)
+    moved = Graph(graph.node_features, graph.edge_index[:, order], graph.edge_features[order])
+    assert torch.allclose(model(moved), model(graph)[order], atol=1e-5)
+
+
+def test_sum_readout_leaves_special_tokens_out() -> None:
+    model = small_model(head=HeadConfig(readout="sum"))
+    batch = GraphBatch.collate(odd_graphs())
+    tokens = model.encode(batch)
+    parts = [part[1:].sum(0) for part in tokens.values.split(tokens.segments.host_lengths.tolist())]
+    assert torch.allclose(model(batch), model.head.project(torch.stack(parts)), atol=1e-4)
+
+
+def test_link_scores() -> None:
+    graph = random_graph(5, 6)
+    batch = GraphBatch.collate([random_graph(3, 2, 1), graph])
+    pairs = torch.tensor([[3, 4, 7, 0], [4, 3, 7, 2]])
+    model = small_model(head=HeadConfig(level="link", out_dim=1))
+    scores = model(batch, pairs=pairs)
+    assert scores.shape == (4, 1)
+    assert torch.allclose(scores[0], scores[1])
+    alone = model(graph, pairs=pairs[:, :3] - 3)
+    assert torch.allclose(scores[:3], alone, atol=1e-5)
+    directed = small_model(head=HeadConfig(level="link", out_dim=1, symmetric=False))(batch, pairs=pairs)
+    assert not torch.allclose(directed[0], directed[1])
+
+
+def test_link_scores_can_learn_a_pair_that_is_no_edge() -> None:
+    """Overfit: score 1 for one non-edge, 0 for the others."""
+    graph = random_graph(6, 5, 3)
+    pairs = torch.combinations(torch.arange(6)).T
+    target = torch.zeros(pairs.shape[1], 1)
+    target[4] = 1
+    model = small_model(head=HeadConfig(level="link"))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(150):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(graph, pairs=pairs)[:, :1], target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.05
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sentence"),
+    [
+        (torch.tensor([[0], [4]]), "pair 0 joins graph 0 and graph 1"),
+        (torch.tensor([[0], [9]]), "outside 0 to 7"),
+        (torch.tensor([[0.0], [1.0]]), "must be integers"),
+        (None, "needs pairs"),
+    ],
+)
+def test_bad_pairs(pairs: torch.Tensor | None, sentence: str) -> None:
+    batch = GraphBatch.collate([random_graph(3, 2, 1), random_graph(5, 6)])
+    with pytest.raises(ValueError, match=sentence):
+        small_model(head=HeadConfig(level="link"))(batch, pairs=pairs)
+
+
+def test_other_heads_take_no_pairs() -> None:
+    with pytest.raises(ValueError, match="'node' takes no pairs"):
+        small_model(head=HeadConfig(level="node"))(random_graph(2, 1), pairs=torch.tensor([[0], [1]]))

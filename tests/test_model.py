@@ -1,0 +1,328 @@
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graphs import graphs, hypergraph, odd_graphs, random_graph, random_ids, small_model, tokens_config
+from tokengt import (
+    AttentionConfig,
+    EncoderConfig,
+    FeatureSpec,
+    Graph,
+    GraphBatch,
+    HeadConfig,
+    IdentifierConfig,
+    TokenGT,
+    TokenGTConfig,
+    TokensConfig,
+)
+from tokengt.presets import PRESETS
+
+KINDS = ["orf", "laplacian", "near_orthonormal", "random", "orf_first_order", "random_first_order", "none"]
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+
+def attention_encoder(kind: str, **options: object) -> EncoderConfig:
+    return EncoderConfig(num_layers=2, num_heads=3, mlp_dim=32, attention=AttentionConfig(kind=kind), **options)  # type: ignore[arg-type]
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    allowed = TOLERANCE[found.dtype] * max(1.0, float(expected.detach().abs().max()))
+    assert float((found - expected).detach().abs().max()) <= allowed
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("attention", ["softmax", "favor"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_equals_its_graphs_one_at_a_time_in_any_order(kind: str, attention: str, dtype: torch.dtype) -> None:
+    model = small_model(ids=IdentifierConfig(kind, 6), encoder=attention_encoder(attention), dtype=dtype)  # type: ignore[arg-type]
+    members = odd_graphs()
+    batch = GraphBatch.collate(members)
+    together = model(batch)
+    assert_close(together, torch.cat([model(graph) for graph in members]))
+    order = torch.randperm(len(members))
+    assert_close(model(batch.select(order)), together[order])
+
+
+@pytest.mark.parametrize("attention", ["softmax", "favor"])
+@given(members=st.lists(graphs(), min_size=1, max_size=4))
+@settings(max_examples=15)
+def test_neighbours_never_matter(attention: str, members: list[Graph]) -> None:
+    model = small_model(ids=IdentifierConfig("orf", 6), encoder=attention_encoder(attention), dtype=torch.float64)
+    crowd = GraphBatch.collate([*members, random_graph(20, 60)])
+    assert_close(model(crowd)[: len(members)], torch.cat([model(graph) for graph in members]))
+
+
+@pytest.mark.parametrize("layout", ["directed", "undirected"])
+def test_node_and_edge_rows_are_batched_alike(layout: str) -> None:
+    members = [random_graph(5, 8, 1, undirected=True), random_graph(1, 0, 2), random_graph(12, 20, 3, undirected=True)]
+    for level in ("node", "edge"):
+        model = small_model(tokens=tokens_config(layout=layout), head=HeadConfig(level=level), dtype=torch.float64)  # type: ignore[arg-type]
+        together = model(GraphBatch.collate(members))
+        assert_close(together, torch.cat([model(graph) for graph in members]))
+
+
+def test_hypergraphs_and_order_three() -> None:
+    members = [hypergraph(0), hypergraph(1)]
+    tokens = TokensConfig.for_batch(GraphBatch.collate(members))
+    model = small_model(tokens=tokens, dtype=torch.float64)
+    assert_close(model(GraphBatch.collate(members)), torch.cat([model(graph) for graph in members]))
+    triples = [
+        Graph.from_hyperedges([[0, 1, 2], [1, 3], [0, 1, 2, 3]], torch.randn(4, 2), order=3),
+        Graph.from_hyperedges([[0], [1, 0]], torch.randn(2, 2), order=3),
+    ]
+    tokens = TokensConfig(node_features=FeatureSpec(width=2), order=3, hyperedges=True)
+    model = small_model(tokens=tokens, dtype=torch.float64)
+    assert_close(model(GraphBatch.collate(triples)), torch.cat([model(graph) for graph in triples]))
+
+
+def test_same_graph_same_prediction() -> None:
+    for kind in KINDS:
+        model = small_model(ids=IdentifierConfig(kind, 6))  # type: ignore[arg-type]
+        batch = GraphBatch.collate(odd_graphs())
+        assert torch.equal(model(batch), model(batch)), kind
+
+
+def test_orf_predictions_depend_on_node_order_and_average_out() -> None:
+    from tokengt.testing import permute_graph
+
+    model, graph = small_model(ids=IdentifierConfig("orf", 8)), random_graph(8, 14, 5)
+    moved = permute_graph(graph, torch.randperm(8))
+    assert not torch.allclose(model(graph), model(moved), atol=1e-4)
+    one = (model.predict(graph).mean - model.predict(moved).mean).abs().max()
+    many = model.predict(graph, draws=200), model.predict(moved, draws=200)
+    spread = many[0].std.max() / math.sqrt(200)
+    assert (many[0].mean - many[1].mean).abs().max() < 6 * spread
+    assert one > 0
+
+
+def test_predict_averages_draws_and_returns_their_spread() -> None:
+    model = small_model(ids=IdentifierConfig("orf", 6)).train()
+    batch = GraphBatch.collate(odd_graphs())
+    mean, std = model.predict(batch, draws=4)
+    assert model.training
+    model.eval()
+    runs = torch.stack([model(batch, draw=draw) for draw in range(4)])
+    assert torch.allclose(mean, runs.mean(0))
+    assert torch.allclose(std, runs.std(0), atol=1e-6)
+    single = model.predict(batch)
+    assert torch.equal(single.mean, model(batch))
+    assert torch.equal(single.std, torch.zeros_like(single.std))
+    canonical = small_model(ids=IdentifierConfig("laplacian", 6))
+    assert canonical.predict(batch, draws=3).std.max() > 0
+    blind = small_model(ids=IdentifierConfig("none"))
+    assert blind.predict(batch, draws=3).std.max() < 1e-6
+
+
+def test_callers_identifiers_are_used() -> None:
+    model, batch = small_model(), GraphBatch.collate(odd_graphs())
+    ids = random_ids(batch)
+    assert not torch.allclose(model(batch, node_ids=ids), model(batch))
+    assert torch.equal(model(batch, node_ids=ids), model(batch, ids))
+    with pytest.raises(ValueError, match=r"node_ids has shape \[44, 4\].*expects shape \[44, 5\]"):
+        model(batch, node_ids=ids[:, :4])
+    with pytest.raises(ValueError, match="'none' identifiers expects none"):
+        small_model(ids=IdentifierConfig("none"))(batch, node_ids=ids)
+
+
+def test_generators_decide_fresh_draws() -> None:
+    model, batch = small_model(ids=IdentifierConfig("orf", 6)), GraphBatch.collate(odd_graphs())
+    one, same, other = (model(batch, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.allclose(one, other)
+
+
+def test_directions_of_edges_matter() -> None:
+    """Swapping [P_u, P_v] shows when the two directions carry different features."""
+    graph = random_graph(6, 9, 2)
+    model = small_model(dtype=torch.float64)
+    ids = random_ids(graph, dtype=torch.float64)
+    swapped = Graph(graph.node_features, graph.edge_index.flip(0), graph.edge_features)
+    assert (model(graph, node_ids=ids) - model(swapped, node_ids=ids)).abs().max() > 1e-3
+
+
+def test_attention_maps_are_what_the_encoder_uses() -> None:
+    model = small_model(encoder=EncoderConfig(num_layers=1, num_heads=3), dtype=torch.float64)
+    batch = GraphBatch.collate(odd_graphs())
+    (maps,) = model.attention_maps(batch)
+    lengths = model.encode(batch).segments.host_lengths.tolist()
+    assert [tuple(m.shape) for m in maps] == [(3, n, n) for n in lengths]
+    assert torch.allclose(maps[5].sum(-1), torch.ones(3, lengths[5], dtype=torch.float64))
+    block = model.encoder.blocks[0]
+    tokens, _ = model._tokens(batch, None, None, 0)
+    values = block.attention._project(block.attention_norm(tokens.values))[2].split(lengths)[5]
+    mixed = (maps[5] @ values.transpose(0, 1)).transpose(0, 1).flatten(1)
+    after = tokens.values.split(lengths)[5] + block.attention.out_proj(mixed)
+    expected = model.encoder.final_norm(after + block.mlp(block.mlp_norm(after)))
+    assert torch.allclose(model.encode(batch).values.split(lengths)[5], expected, atol=1e-10)
+
+
+def test_switching_attention_on_a_trained_model() -> None:
+    """Same weights; with many features FAVOR+ comes close to softmax, and switching back restores it."""
+    model, batch = small_model(dtype=torch.float64), GraphBatch.collate(odd_graphs())
+    with torch.no_grad():
+        for block in model.encoder.blocks:
+            block.attention.qkv_proj.weight.mul_(0.3)
+    exact = model(batch)
+    model.set_attention(AttentionConfig(kind="favor", num_features=4000, eps=0.0))
+    near = model(batch)
+    assert 0 < (near - exact).abs().max() < 0.05 * exact.abs().max()
+    assert model.config.encoder.attention.kind == "favor"
+    model.set_attention(AttentionConfig())
+    assert torch.equal(model(batch), exact)
+
+
+def test_head_and_value_sizes_are_free() -> None:
+    encoder = EncoderConfig(num_layers=1, num_heads=5, head_dim=7, value_dim=3)
+    model = small_model(dim=16, encoder=encoder)
+    assert model.encoder.blocks[0].attention.qkv_proj.weight.shape == (5 * 17, 16)
+    assert torch.isfinite(model(random_graph(5, 6))).all()
+    with pytest.raises(ValueError, match="dim 16 is no multiple of num_heads 5"):
+        small_model(dim=16, encoder=EncoderConfig(num_heads=5))
+
+
+@pytest.mark.parametrize("attention", ["softmax", "favor"])
+def test_save_and_load(tmp_path: Path, attention: str) -> None:
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        model = small_model(encoder=attention_encoder(attention), dtype=dtype)
+        model.save_pretrained(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+        loaded = TokenGT.from_pretrained(tmp_path).eval()
+        assert loaded.config == model.config
+        batch = GraphBatch.collate(odd_graphs())
+        assert torch.equal(loaded(batch), model(batch))
+
+
+def test_load_refuses_everything_else(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"config\.json is missing"):
+        TokenGT.from_pretrained(tmp_path)
+    small_model().save_pretrained(tmp_path)
+    description = json.loads((tmp_path / "config.json").read_text())
+
+    def rewrite(**changes: object) -> None:
+        (tmp_path / "config.json").write_text(json.dumps(description | changes))
+
+    rewrite(format="pickle")
+    with pytest.raises(ValueError, match="has format 'pickle'"):
+        TokenGT.from_pretrained(tmp_path)
+    rewrite(model=description["model"] | {"dims": 3})
+    with pytest.raises(ValueError, match=r"dims is unknown; expected one of dim, tokens"):
+        TokenGT.from_pretrained(tmp_path)
+    rewrite()
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(weights[:-1] + b"\x00")
+    with pytest.raises(ValueError, match="does not match its checksum"):
+        TokenGT.from_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"model\.safetensors is missing"):
+        TokenGT.from_pretrained(tmp_path)
+
+
+def test_bfloat16_and_autocast_stay_close() -> None:
+    batch = GraphBatch.collate(odd_graphs())
+    exact = small_model(dtype=torch.float64)(batch)
+    half = small_model(dtype=torch.bfloat16)(batch)
+    assert half.dtype == torch.bfloat16
+    assert (half.double() - exact).abs().max() < 0.1 * exact.abs().max()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = small_model()(batch)
+    assert (mixed.double() - exact).abs().max() < 0.1 * exact.abs().max()
+
+
+def test_initialisation() -> None:
+    model = TokenGT(replace(PRESETS["small"](), dim=256, encoder=EncoderConfig(num_layers=1, num_heads=8)))
+    for name, weight in model.named_parameters():
+        parameter = weight.detach()
+        if name.endswith("bias"):
+            assert (parameter == 0).all(), name
+        elif "norm" in name:
+            assert (parameter == 1).all(), name
+        elif parameter.numel() > 2000:
+            assert abs(float(parameter.std()) - 0.02) < 0.002, name
+            assert abs(float(parameter.mean())) < 0.002, name
+    assert model.tokenizer.special_tokens.abs().max() > 0
+
+
+def test_training_overfits_four_graphs() -> None:
+    """Graph labels that only structure tells: cycle or two triangles, path or star."""
+    cycle = [[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]
+    triangles = [[0, 1, 2, 3, 4, 5], [1, 2, 0, 4, 5, 3]]
+    path, star = [[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]], [[0, 0, 0, 0, 0], [1, 2, 3, 4, 5]]
+    members = []
+    for index in (cycle, triangles, path, star):
+        directed = torch.tensor(index)
+        members.append(Graph(edge_index=torch.cat([directed, directed.flip(0)], 1), num_nodes=6))
+    batch, target = GraphBatch.collate(members), torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+    torch.manual_seed(0)
+    model = TokenGT(
+        TokenGTConfig(
+            dim=32,
+            identifiers=IdentifierConfig("laplacian", 6),
+            encoder=EncoderConfig(num_layers=2, num_heads=4, mlp_dim=64),
+        )
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(300):
+        loss = (model(batch) - target).abs().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert sum(losses[-20:]) / 20 < 0.2 * losses[0]
+
+
+COMPILE = """
+import torch
+from tests.graphs import odd_graphs, random_graph, small_model
+from tokengt import EncoderConfig, GraphBatch
+
+model = small_model(encoder=EncoderConfig(num_layers=2, num_heads=3, drop_path=0.1))
+compiled = torch.compile(model, backend="inductor")
+for members in (odd_graphs(), odd_graphs()[2:], [random_graph(30, 70)]):
+    batch = GraphBatch.collate(members)
+    assert torch.allclose(compiled(batch), model(batch), atol=1e-5)
+    expected = torch.autograd.grad(model(batch).sum(), model.parameters(), allow_unused=True)
+    found = torch.autograd.grad(compiled(batch).sum(), model.parameters(), allow_unused=True)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert (mine is None) == (theirs is None)
+        assert mine is None or torch.allclose(mine, theirs, atol=1e-3), (mine - theirs).abs().max()
+model.train()
+assert torch.isfinite(compiled(batch)).all()
+"""
+
+
+def test_compile_gives_the_same_numbers() -> None:
+    """In a process of its own: dynamo cannot trace the shape checks that the tests put around every function."""
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", COMPILE], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_wrong_device_is_named() -> None:
+    with pytest.raises(ValueError, match="the batch is on cpu but the model is on meta"):
+        small_model().to("meta")(random_graph(2, 1))
+
+
+def test_what_is_no_graph_is_refused() -> None:
+    with pytest.raises(ValueError, match="Graph"):
+        small_model()([1, 2, 3])
+
+
+def test_presets_build_and_round_trip() -> None:
+    sizes = {"regression-lap": 16, "regression-orf": 64, "basis-lap": 20, "basis-orf": 24}
+    for name, preset in PRESETS.items():
+        config = preset()
+        assert TokenGTConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+        if name in sizes:
+            assert config.identifiers.dim == sizes[name]
+    basis = PRESETS["basis-lap"]()
+    assert (basis.dim, basis.encoder.num_heads, basis.encoder.head_dim) == (1024, 15, 128)

@@ -1,0 +1,224 @@
+import pytest
+import torch
+from hypothesis import given
+
+from tests.graphs import graphs, hypergraph, random_graph, tokens_config
+from tokengt import FeatureSpec, Graph, GraphBatch, IdentifierConfig, TokensConfig
+from tokengt.identifiers import Identifiers
+from tokengt.structure.tuples import bell_number, equality_patterns, growth_strings, merge_directions
+from tokengt.tokens import TokenBatch, TokenKind, Tokenizer
+
+DIM, ID = 7, 4
+
+
+def tokenize(
+    graph: Graph | list[Graph], config: TokensConfig, *, pool: bool = False, kind: str = "orf"
+) -> tuple[Tokenizer, TokenBatch, torch.Tensor]:
+    batch = GraphBatch.collate([graph] if isinstance(graph, Graph) else graph)
+    tokenizer = Tokenizer(DIM, config, IdentifierConfig(kind, ID))  # type: ignore[arg-type]
+    for parameter in tokenizer.parameters():
+        torch.nn.init.normal_(parameter)
+    ids = torch.randn(batch.num_nodes, ID)
+    return tokenizer, tokenizer(batch, Identifiers(ids) if kind != "none" else None), ids
+
+
+def test_the_central_sentence() -> None:
+    """Every token is [X, P_u, P_v, E] w_in with w_in the stacked blocks, and [graph] comes first."""
+    graph = random_graph(3, 4)
+    tokenizer, tokens, p = tokenize(graph, tokens_config())
+    onehot = [torch.nn.functional.one_hot(c, n).float() for c, n in zip(graph.node_features.T, (4, 3), strict=True)]
+    node_x = torch.cat(onehot, 1)
+    e = torch.eye(2)
+    node_in = torch.cat([node_x, torch.zeros(3, 3), p, p, e[0].expand(3, 2)], 1)
+    u, v = graph.edge_index
+    edge_in = torch.cat([torch.zeros(4, 7), graph.edge_features, p[u], p[v], e[1].expand(4, 2)], 1)
+    w_in = torch.cat(
+        [
+            tokenizer.node_encoder.table.weight,
+            tokenizer.edge_encoder.linear.weight.T,
+            tokenizer.id_proj.weight.T,
+            tokenizer.type_embedding.weight,
+        ]
+    )
+    expected = torch.cat([tokenizer.special_tokens, torch.cat([node_in, edge_in]) @ w_in])
+    assert torch.allclose(tokens.values, expected, atol=1e-5)
+    assert tokens.kinds.tolist() == [-1, 0, 0, 0, 1, 1, 1, 1]
+    assert tokens.endpoints[1:4].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert torch.equal(tokens.endpoints[4:], graph.edge_index.T)
+
+
+def test_packing_order_and_rows() -> None:
+    first, second = random_graph(2, 1, 1), random_graph(3, 2, 2)
+    _, tokens, _ = tokenize([first, second], tokens_config(null_token=True))
+    assert tokens.segments.host.tolist() == [0, 5, 12]
+    assert tokens.graph_rows is not None
+    assert tokens.graph_rows.tolist() == [0, 5]
+    assert tokens.node_rows.tolist() == [2, 3, 7, 8, 9]
+    assert tokens.edge_rows.tolist() == [4, 10, 11]
+
+
+def test_a_self_loop_is_an_edge() -> None:
+    graph = Graph(edge_index=torch.tensor([[0], [0]]), num_nodes=1)
+    _, tokens, _ = tokenize(graph, TokensConfig())
+    assert tokens.kinds.tolist() == [TokenKind.SPECIAL, TokenKind.NODE, TokenKind.EDGE]
+
+
+def test_no_type_ids_no_features_no_identifiers() -> None:
+    graph = Graph(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
+    _, tokens, _ = tokenize(graph, TokensConfig(type_ids=False, graph_token=False), kind="none")
+    assert torch.equal(tokens.values, torch.zeros(3, DIM))
+
+
+def test_one_token_an_undirected_edge() -> None:
+    graph = Graph(
+        edge_index=torch.tensor([[0, 1, 1, 2, 2], [1, 2, 0, 1, 2]]),
+        edge_features=torch.tensor([[1.0], [2.0], [1.0], [2.0], [3.0]]),
+        num_nodes=3,
+    )
+    config = TokensConfig(edge_features=FeatureSpec(width=1), layout="undirected", graph_token=False)
+    tokenizer, tokens, p = tokenize(graph, config)
+    rho = p @ tokenizer.id_pool.weight.T
+    w, e = tokenizer.edge_encoder.linear.weight.T, tokenizer.type_embedding.weight
+    expected = torch.cat(
+        [
+            2 * rho + e[0],
+            rho[[0]] + rho[[1]] + 1.0 * w + e[1],
+            rho[[1]] + rho[[2]] + 2.0 * w + e[1],
+            2 * rho[[2]] + 3.0 * w + e[1],
+        ]
+    )
+    assert torch.allclose(tokens.values, expected, atol=1e-5)
+    assert tokens.edge_rows.tolist() == [3, 4, 3, 4, 5]
+
+
+def test_repeated_edges_pair_off() -> None:
+    graph = Graph(
+        edge_index=torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0]]),
+        edge_features=torch.tensor([[1.0], [2.0], [2.0], [1.0]]),
+        num_nodes=2,
+    )
+    merged = merge_directions(GraphBatch.collate([graph]))
+    assert merged.of_edge.tolist() == [0, 1, 1, 0]
+    same = Graph(edge_index=graph.edge_index, num_nodes=2)
+    assert merge_directions(GraphBatch.collate([same])).of_edge.tolist() == [0, 1, 0, 1]
+
+
+def test_an_edge_listed_once_stands_alone() -> None:
+    graph = Graph(edge_index=torch.tensor([[2, 0], [0, 1]]), edge_features=torch.randn(2, 1), num_nodes=3)
+    merged = merge_directions(GraphBatch.collate([graph]))
+    assert merged.first.tolist() == [0, 1]
+
+
+def test_disagreeing_directions_are_named() -> None:
+    good = Graph(edge_index=torch.tensor([[0], [1]]), edge_features=torch.ones(1, 1), num_nodes=2)
+    bad = Graph(
+        edge_index=torch.tensor([[0, 1, 2], [1, 2, 1]]), edge_features=torch.tensor([[0.0], [1.0], [2.0]]), num_nodes=3
+    )
+    with pytest.raises(ValueError, match=r"graph 1: edge_features row 1 of edge \(1, 2\) has no equal on its reverse"):
+        merge_directions(GraphBatch.collate([good, bad]))
+
+
+@given(graphs())
+def test_merging_a_symmetrised_graph_halves_it(graph: Graph) -> None:
+    index = torch.cat([graph.edge_index, graph.edge_index.flip(0)], 1)
+    features = torch.cat([graph.edge_features, graph.edge_features])
+    merged = merge_directions(
+        GraphBatch.collate([Graph(edge_index=index, edge_features=features, num_nodes=graph.num_nodes)])
+    )
+    loops = int((graph.edge_index[0] == graph.edge_index[1]).sum())
+    assert len(merged.first) == graph.num_edges + loops
+    assert torch.equal(
+        merged.first[merged.of_edge][: graph.num_edges].sort().values.unique(),
+        merged.first.sort().values[merged.first.sort().values < graph.num_edges],
+    )
+
+
+def test_bell_numbers_and_patterns() -> None:
+    assert [bell_number(k) for k in range(7)] == [1, 1, 2, 5, 15, 52, 203]
+    assert growth_strings(3) == ((0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (0, 1, 2))
+    for order in (1, 2, 3, 4):
+        assert len(growth_strings(order)) == bell_number(order)
+    tuples = torch.tensor([[5, 5, 5], [5, 5, 2], [5, 2, 5], [2, 5, 5], [1, 2, 3]]).T
+    assert equality_patterns(tuples).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_order_three_tokens() -> None:
+    tuples = torch.tensor([[0, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 2]])
+    graph = Graph(edge_index=tuples, num_nodes=3)
+    tokenizer, tokens, p = tokenize(graph, TokensConfig(order=3, graph_token=False))
+    assert tokenizer.type_embedding.weight.shape[0] == 5
+    assert tokens.kinds.tolist() == [0, 0, 0, 1, 2, 3, 4]
+    expected = torch.cat([p[tuples[0]], p[tuples[1]], p[tuples[2]]], 1) @ tokenizer.id_proj.weight.T
+    assert torch.allclose(tokens.values[3:] - tokenizer.type_embedding.weight[1:], expected, atol=1e-5)
+    node = p.repeat(1, 3) @ tokenizer.id_proj.weight.T + tokenizer.type_embedding.weight[0]
+    assert torch.allclose(tokens.values[:3], node, atol=1e-5)
+
+
+def test_one_pooled_token_a_hyperedge() -> None:
+    graph = hypergraph()
+    config = TokensConfig(node_features=FeatureSpec(width=2), hyperedge_features=FeatureSpec(width=3), hyperedges=True)
+    tokenizer, tokens, p = tokenize(graph, config)
+    rho = p @ tokenizer.id_pool.weight.T
+    sets = [[0, 1], [1, 2, 3], [4], [0, 2, 3, 4, 5]]
+    features = graph.hyperedge_features @ tokenizer.hyperedge_encoder.linear.weight.T
+    expected = torch.stack([rho[s].sum(0) for s in sets]) + features + tokenizer.type_embedding.weight[2]
+    assert torch.allclose(tokens.values[tokens.hyperedge_rows], expected, atol=1e-5)
+
+
+def test_rows_of_the_sparse_equivariant_basis() -> None:
+    """X_ii receives every X_ij, j != i: the rows of tokens that start at i; self-loops are left out."""
+    graph = Graph(edge_index=torch.tensor([[0, 0, 1, 2], [1, 2, 0, 2]]), num_nodes=3)
+    tokenizer, tokens, _ = tokenize(graph, TokensConfig())
+    batch = GraphBatch.collate([graph])
+    sources, targets = tokenizer.incident_rows(batch, tokens)
+    assert list(zip(sources.tolist(), targets.tolist(), strict=True)) == [(4, 1), (5, 1), (6, 2)]
+    pooled, tokens, _ = tokenize(graph, TokensConfig(layout="undirected"))
+    sources, targets = pooled.incident_rows(batch, tokens)
+    assert sorted(zip(sources.tolist(), targets.tolist(), strict=True)) == [(4, 1), (4, 2), (5, 1), (5, 3)]
+    hyper, tokens, _ = tokenize(Graph.from_hyperedges([[0, 2]], num_nodes=3), TokensConfig(hyperedges=True))
+    sources, targets = hyper.incident_rows(GraphBatch.collate([Graph.from_hyperedges([[0, 2]], num_nodes=3)]), tokens)
+    assert list(zip(sources.tolist(), targets.tolist(), strict=True)) == [(4, 1), (4, 3)]
+
+
+def test_for_batch_reads_the_data() -> None:
+    config = TokensConfig.for_batch(GraphBatch.collate([hypergraph()]))
+    assert (config.node_features.width, config.hyperedge_features.width, config.hyperedges) == (2, 3, True)
+    config = TokensConfig.for_batch(GraphBatch.collate([Graph(torch.tensor([[3, 0], [1, 4]]))]))
+    assert config.node_features.categories == (4, 5)
+
+
+BAD = {
+    "category": (
+        [random_graph(2, 1), Graph(torch.tensor([[0, 0], [0, 3]]), edge_features=torch.zeros(0, 3))],
+        r"graph 1: node_features row 1, column 1 is category 3; this model expects 0 to 2",
+    ),
+    "negative": ([Graph(torch.tensor([[-1, 0]]))], r"graph 0: node_features row 0, column 0 is category -1"),
+    "kind": ([Graph(torch.zeros(2, 2))], r"node_features is 2 floats \(float32\); this model expects 2 categories"),
+    "width": ([Graph(torch.zeros(2, 5, dtype=torch.int64))], r"node_features is 5 categories"),
+    "missing": ([Graph(num_nodes=2)], r"node_features is none; this model expects 2 categories"),
+    "edge width": (
+        [Graph(torch.zeros(2, 2, dtype=torch.int64), torch.tensor([[0], [1]]), torch.zeros(1, 2))],
+        r"edge_features is 2 floats \(float32\); this model expects 3 floats",
+    ),
+    "hyperedges": ([Graph.from_hyperedges([[0, 1]], torch.zeros(2, 2, dtype=torch.int64))], r"1 hyperedges"),
+    "order": (
+        [Graph(torch.zeros(2, 2, dtype=torch.int64), torch.zeros(3, 1, dtype=torch.int64))],
+        r"edge_index has 3 rows; this model expects 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_data_that_does_not_fit_the_model(case: str) -> None:
+    members, sentence = BAD[case]
+    with pytest.raises(ValueError, match=sentence):
+        tokenize(members, tokens_config())
+
+
+def test_a_bad_category_elsewhere_in_the_data_set_stops_nobody_else() -> None:
+    bad = Graph(torch.tensor([[9, 0]]), edge_features=torch.zeros(0, 3))
+    dataset = GraphBatch.collate([random_graph(2, 1), bad])
+    tokenizer = Tokenizer(DIM, tokens_config(), IdentifierConfig("none"))
+    with pytest.raises(ValueError, match="graph 1: node_features row 0"):
+        tokenizer(dataset, None)
+    assert len(tokenizer(dataset.select([0]), None).values) == 4
