@@ -6,7 +6,7 @@ from tests.graphs import graphs, hypergraph, random_graph, tokens_config
 from tokengt import FeatureSpec, Graph, GraphBatch, IdentifierConfig, TokensConfig
 from tokengt.identifiers import Identifiers
 from tokengt.structure.tuples import bell_number, equality_patterns, growth_strings, merge_directions
-from tokengt.tokens import TokenBatch, TokenKind, Tokenizer
+from tokengt.tokens import TokenBatch, Tokenizer, TokenKind
 
 DIM, ID = 7, 4
 

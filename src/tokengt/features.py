@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from tokengt.graph import GraphBatch, describe_features
+from tokengt.graph import GraphBatch
 from tokengt.ragged import Segments
+from tokengt.validation import describe_features
 
 FeatureField = Literal["node_features", "edge_features", "hyperedge_features"]
 

@@ -21,11 +21,17 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from tokengt.ragged import Segments
+from tokengt.validation import (
+    check_indices,
+    check_offsets,
+    checked_features,
+    common_device,
+    count_nodes,
+    describe_features,
+)
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features")
-_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -67,28 +73,28 @@ class Graph:
         hyperedge_features: Tensor | None = None,
         extras: Mapping[str, Any] = _NOTHING,
     ) -> None:
-        nodes = _count_nodes(node_features, num_nodes)
-        device = _common_device(
+        nodes = count_nodes(node_features, num_nodes)
+        device = common_device(
             node_features, edge_index, edge_features, hyperedge_nodes, hyperedge_offsets, hyperedge_features
         )
         index = torch.empty(2, 0, dtype=torch.int64, device=device) if edge_index is None else edge_index
-        _check_indices("edge_index", index, nodes, dims=2)
+        check_indices("edge_index", index, nodes, dims=2)
         if (hyperedge_nodes is None) != (hyperedge_offsets is None):
             raise ValueError("hyperedges need hyperedge_nodes and hyperedge_offsets together; only one was given")
         if hyperedge_nodes is None or hyperedge_offsets is None:
             hyperedge_nodes = torch.empty(0, dtype=torch.int64, device=device)
             hyperedge_offsets = torch.zeros(1, dtype=torch.int64, device=device)
         else:
-            _check_indices("hyperedge_nodes", hyperedge_nodes, nodes, dims=1)
-            _check_offsets(hyperedge_offsets, len(hyperedge_nodes))
+            check_indices("hyperedge_nodes", hyperedge_nodes, nodes, dims=1)
+            check_offsets(hyperedge_offsets, len(hyperedge_nodes))
         fields: dict[str, Any] = {
             "num_nodes": nodes,
-            "node_features": _checked_features("node_features", node_features, nodes),
+            "node_features": checked_features("node_features", node_features, nodes),
             "edge_index": index.long(),
-            "edge_features": _checked_features("edge_features", edge_features, index.shape[1]),
+            "edge_features": checked_features("edge_features", edge_features, index.shape[1]),
             "hyperedge_nodes": hyperedge_nodes.long(),
             "hyperedge_offsets": hyperedge_offsets.long(),
-            "hyperedge_features": _checked_features(
+            "hyperedge_features": checked_features(
                 "hyperedge_features", hyperedge_features, len(hyperedge_offsets) - 1
             ),
             "extras": MappingProxyType(dict(extras)),
@@ -113,7 +119,7 @@ class Graph:
         hyperedges of up to k distinct nodes become ordered k-tuples instead: every k-tuple whose set of entries
         is the hyperedge (all orderings, as in the paper's last appendix); larger ones stay sets.
         """
-        nodes = _count_nodes(node_features, num_nodes)
+        nodes = count_nodes(node_features, num_nodes)
         for place, members in enumerate(hyperedges):
             if len(members) == 0 or len(set(members)) < len(members):
                 raise ValueError(
@@ -121,8 +127,8 @@ class Graph:
                 )
         sizes = torch.tensor([len(members) for members in hyperedges], dtype=torch.int64)
         flat = torch.tensor([int(v) for members in hyperedges for v in members], dtype=torch.int64)
-        _check_indices("hyperedges", flat, nodes, dims=1)
-        features = _checked_features("hyperedge_features", hyperedge_features, len(sizes))
+        check_indices("hyperedges", flat, nodes, dims=1)
+        features = checked_features("hyperedge_features", hyperedge_features, len(sizes))
         sets = Segments.from_lengths(sizes)
         if order is None:
             return cls(
@@ -170,8 +176,8 @@ class Graph:
     def __repr__(self) -> str:
         relations = f"num_edges={self.num_edges}" if self.order == 2 else f"{self.order}-tuples={self.num_edges}"
         hyper = f", num_hyperedges={self.num_hyperedges}" if self.num_hyperedges else ""
-        features = f"node_features={describe_features(self.node_features)}, edge_features={describe_features(self.edge_features)}"
-        return f"Graph(num_nodes={self.num_nodes}, {relations}{hyper}, {features})"
+        nodes, edges = describe_features(self.node_features), describe_features(self.edge_features)
+        return f"Graph(num_nodes={self.num_nodes}, {relations}{hyper}, node_features={nodes}, edge_features={edges})"
 
 
 CategoryRange = tuple[list[int], list[int]]
@@ -355,68 +361,6 @@ class GraphBatch:
         )
 
 
-def _count_nodes(features: Tensor | None, num_nodes: int | None) -> int:
-    if features is None and num_nodes is None:
-        raise ValueError("a graph without node_features needs num_nodes")
-    rows = num_nodes if features is None else features.shape[0] if features.ndim else -1
-    if num_nodes is not None and rows != num_nodes:
-        raise ValueError(f"node_features has {rows} rows but num_nodes is {num_nodes}; they must agree")
-    if rows is None or rows < 1:
-        raise ValueError("the graph is empty; expected at least one node")
-    return int(rows)
-
-
-def _common_device(*tensors: Tensor | None) -> torch.device:
-    devices = {str(t.device): t.device for t in tensors if t is not None}
-    if len(devices) > 1:
-        raise ValueError(f"a graph's tensors must be on one device, got {' and '.join(sorted(devices))}")
-    return next(iter(devices.values()), torch.device("cpu"))
-
-
-def _check_indices(field: str, index: Tensor, nodes: int, *, dims: int) -> None:
-    shape = "[2, edges]" if dims == 2 else "[members]"
-    if index.dtype not in _INTEGERS:
-        raise ValueError(f"{field} must hold integers, got {_dtype(index)}")
-    if index.ndim != dims or (dims == 2 and index.shape[0] < 2):
-        raise ValueError(f"{field} must have shape {shape} (or [k, tuples]), got {list(index.shape)}")
-    if index.numel() == 0:
-        return
-    low, high = (int(bound) for bound in torch.aminmax(index))
-    if low < 0 or high >= nodes:
-        wrong = low if low < 0 else high
-        column = int(torch.nonzero(index == wrong)[0, -1])
-        raise ValueError(
-            f"{field} column {column} names node {wrong}; expected 0 to {nodes - 1} in a graph of {nodes} nodes"
-        )
-
-
-def _check_offsets(offsets: Tensor, members: int) -> None:
-    good = offsets.dtype in _INTEGERS and offsets.ndim == 1 and len(offsets) > 0
-    if not good or int(offsets[0]) != 0 or int(offsets[-1]) != members or bool((offsets.diff() < 1).any()):
-        raise ValueError(
-            f"hyperedge_offsets must be integers that rise from 0 to {members} (the length of hyperedge_nodes), "
-            "at least one node a hyperedge"
-        )
-
-
-def _checked_features(field: str, features: Tensor | None, rows: int) -> Tensor | None:
-    if features is None:
-        return None
-    if features.dtype not in _INTEGERS + _FLOATS:
-        raise ValueError(f"{field} must hold integers (categories) or floats, got {_dtype(features)}")
-    if features.ndim != 2:
-        raise ValueError(f"{field} must have shape [{rows}, columns], got {list(features.shape)}")
-    if features.shape[0] != rows:
-        raise ValueError(f"{field} has {features.shape[0]} rows; expected {rows}")
-    if features.is_floating_point():
-        finite = torch.isfinite(features)
-        if not bool(finite.all()):
-            row, column = torch.nonzero(~finite)[0].tolist()
-            value = float(features[row, column])
-            raise ValueError(f"{field} row {row}, column {column} is {value}; expected a finite number")
-    return features
-
-
 def _check_alike(graphs: Sequence[Graph]) -> None:
     """Same device, order and feature kinds; a graph without edges may come without edge features too."""
     first = graphs[0]
@@ -439,17 +383,6 @@ def _check_alike(graphs: Sequence[Graph]) -> None:
             seen = seen or (place, mine)
             if mine != seen[1]:
                 raise ValueError(f"graph {place}: {name} is {mine}; expected {seen[1]} as in graph {seen[0]}")
-
-
-def describe_features(features: Tensor | None) -> str:
-    if features is None:
-        return "none"
-    kind = "floats" if features.is_floating_point() else "categories"
-    return f"{features.shape[1]} {kind} ({_dtype(features)})"
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _segments(lengths: list[int], device: torch.device) -> Segments:

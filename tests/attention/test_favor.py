@@ -1,5 +1,6 @@
 import math
 import resource
+from itertools import pairwise
 
 import pytest
 import torch
@@ -99,7 +100,7 @@ def test_redraws_on_schedule_and_resumes() -> None:
         if step == 3:
             copy = MultiheadAttention(8, 2, 4, 4, config).train()
             copy.load_state_dict(attention.state_dict())
-    changed = [not torch.equal(a, b) for a, b in zip(seen, seen[1:], strict=False)]
+    changed = [not torch.equal(a, b) for a, b in pairwise(seen)]
     assert changed == [False, False, True, False, False, True]
     for _ in range(2):
         copy(x, segments)

@@ -58,7 +58,9 @@ def test_maps_are_the_weights_used() -> None:
     q, k, v, segments = packed(lengths)
     maps = attention_weights(q, k, segments)
     assert [m.shape for m in maps] == [(3, n, n) for n in lengths]
-    rebuilt = torch.cat([(m @ part.transpose(0, 1)).transpose(0, 1) for m, part in zip(maps, v.split(lengths))])
+    rebuilt = torch.cat(
+        [(m @ part.transpose(0, 1)).transpose(0, 1) for m, part in zip(maps, v.split(lengths), strict=True)]
+    )
     assert torch.allclose(rebuilt, softmax_attention(q, k, v, segments), atol=1e-12)
 
 
@@ -75,7 +77,7 @@ def test_refuses_scores_that_do_not_fit() -> None:
     sentence = r"with attention dropout would hold 596.0 GiB of scores for one sequence of 200,000 tokens.*'favor'"
     with pytest.raises(ValueError, match=sentence):
         softmax_attention(q, k, v, segments, dropout=0.1)
-    with pytest.raises(ValueError, match="with attention maps would hold 596.0 GiB"):
+    with pytest.raises(ValueError, match=r"with attention maps would hold 596\.0 GiB"):
         attention_weights(q, k, segments)
 
 

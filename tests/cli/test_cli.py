@@ -23,7 +23,8 @@ def test_help_lists_the_verbs_and_imports_no_torch() -> None:
     assert done.returncode == 0
     assert "import-official" in done.stdout
     seen = python(
-        "import sys; from tokengt.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+        "import sys; from tokengt.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
     )
     assert seen.splitlines()[-1] == "False"
 

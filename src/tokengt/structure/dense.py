@@ -42,25 +42,33 @@ def eigh_by_size(
     sizes, order = torch.sort(nodes.host_lengths[chosen], stable=True)
     members = chosen[order]
     ends = torch.cumsum(sizes.square(), 0)
-    entries = _dense_entries(pairs, nodes, members, ends - sizes.square())
     cuts = _cuts(ends, max_entries)
-    if len(cuts) > 2:
-        entries = entries.sort().values
+    with one_thread():
+        entries = _dense_entries(pairs, nodes, members, ends - sizes.square())
+        if len(cuts) > 2:
+            entries = entries.sort().values
     for first, last in pairwise(cuts):
         start, stop = int(ends[first] - sizes[first] ** 2), int(ends[last - 1])
-        if len(cuts) > 2:
-            bounds = torch.searchsorted(entries, torch.tensor([start, stop], device=entries.device)).tolist()
-            mine = entries[bounds[0] : bounds[1]] - start
-        else:
-            mine = entries
-        flat = torch.zeros(stop - start, dtype=torch.float64, device=pairs.device)
-        flat[mine] = 1.0
+        with one_thread():
+            flat = _scatter(entries, start, stop, whole=len(cuts) == 2)
         widths, repeats = torch.unique_consecutive(sizes[first:last], return_counts=True)
-        adjacencies = torch.split_with_sizes(flat, (widths.square() * repeats).tolist())
+        parts = torch.split_with_sizes(flat, (widths.square() * repeats).tolist())
+        matrices = [part.view(-1, width, width) for part, width in zip(parts, widths.tolist(), strict=True)]
         groups = torch.split_with_sizes(members[first:last], repeats.tolist())
-        matrices = [part.view(-1, width, width) for part, width in zip(adjacencies, widths.tolist(), strict=True)]
-        for group, pairs_of_group in zip(groups, _eigh_each(matrices), strict=True):
-            yield SizeGroup(group, *pairs_of_group)
+        for group, solved in zip(groups, _eigh_each(matrices), strict=True):
+            yield SizeGroup(group, *solved)
+
+
+def _scatter(
+    entries: Int[Tensor, " entries"], start: int, stop: int, whole: bool
+) -> Float64[Tensor, " chunk"]:
+    """The adjacency matrices at places ``start`` to ``stop``; ``whole`` when that is all there is."""
+    flat = torch.zeros(stop - start, dtype=torch.float64, device=entries.device)
+    if not whole:
+        low, high = torch.searchsorted(entries, torch.tensor([start, stop], device=entries.device)).tolist()
+        entries = entries[low:high] - start
+    flat[entries] = 1.0
+    return flat
 
 
 def _eigh_each(

@@ -27,7 +27,7 @@ from torch import Tensor
 from tokengt.graph import GraphBatch
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.structure.components import DENSE_LIMIT, large_graph_spectrum
-from tokengt.structure.dense import eigh_by_size
+from tokengt.structure.dense import eigh_by_size, one_thread
 from tokengt.structure.eigenspaces import Ends, canonical_columns
 
 Which = Literal["lowest", "both_ends"]
@@ -63,8 +63,9 @@ def spectrum_with_limit(batch: GraphBatch, count: int, which: Which, dense_limit
         raise ValueError(f"which is {which!r}; expected 'lowest' or 'both_ends'")
     both_ends = which == "both_ends"
     nodes, pairs = batch.nodes, adjacency_pairs(batch)
-    vectors = torch.zeros(nodes.total, count, dtype=torch.float64, device=batch.device)
-    values = torch.zeros(nodes.count, count, dtype=torch.float64, device=batch.device)
+    with one_thread():
+        vectors = torch.zeros(nodes.total, count, dtype=torch.float64, device=batch.device)
+        values = torch.zeros(nodes.count, count, dtype=torch.float64, device=batch.device)
     small = nodes.host_lengths <= dense_limit
     for group in eigh_by_size(pairs, nodes, torch.nonzero(small).flatten()):
         n = group.values.shape[1]
