@@ -14,13 +14,16 @@ from tokengt.graph import Graph
 _DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def read_molecules() -> tuple[str, list[Graph]]:
-    """PCQM4Mv2's first 1,999 molecules from ``TOKENGT_DATA`` or the project's shared folder; else the bundled ESOL."""
-    file = Path(os.environ.get("TOKENGT_DATA", _DEFAULT_DATA)) / "molecules" / "pcqm4mv2_train_first1999.csv"
+def read_molecules(rows: str = "train_first1999") -> tuple[str, list[Graph]]:
+    """PCQM4Mv2 molecules from ``TOKENGT_DATA`` or the project's shared folder; else the bundled ESOL.
+
+    ``rows`` names the sample: "train_first1999" (its graphs are much alike: none above 19 atoms) or "valid_1000".
+    """
+    file = Path(os.environ.get("TOKENGT_DATA", _DEFAULT_DATA)) / "molecules" / f"pcqm4mv2_{rows}.csv"
     if not file.exists():
         return "ESOL", [tokengt.from_smiles(smiles) for smiles in esol()[0]]
-    with file.open(newline="") as rows:
-        return "PCQM4Mv2", [tokengt.from_smiles(row["smiles"]) for row in csv.DictReader(rows)]
+    with file.open(newline="") as lines:
+        return f"PCQM4Mv2 {rows}", [tokengt.from_smiles(row["smiles"]) for row in csv.DictReader(lines)]
 
 
 def interleaved(systems: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:

@@ -25,6 +25,14 @@ def mix(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
     return x ^ _shift(x, 31)
 
 
+def chain(columns: Int[Tensor, "order rows"]) -> Int[Tensor, " rows"]:
+    """One hash a column, which depends on the order of its entries."""
+    state = torch.zeros_like(columns[0])
+    for row in columns:
+        state = mix(state + row + 1)
+    return state
+
+
 def _shift(x: Tensor, bits: int) -> Tensor:
     """A logical right shift (torch's is arithmetic)."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
@@ -36,13 +44,13 @@ class KeyedDraws:
 
     keys: Int[Tensor, " segments"]
 
-    def normal(self, segments: Segments, width: int) -> Float[Tensor, "rows width"]:
-        """Independent standard normals (Box-Muller), float64."""
-        first, second = self._uniform(segments, width, 0), self._uniform(segments, width, 1)
+    def normal(self, segments: Segments, width: int, columns: int | None = None) -> Float[Tensor, "rows columns"]:
+        """Independent standard normals (Box-Muller), float64: the first ``columns`` of ``width`` a row."""
+        first, second = (self._uniform(segments, width, columns or width, stream) for stream in (0, 1))
         return (-2 * first.log()).sqrt() * (2 * math.pi * second).cos()
 
-    def _uniform(self, segments: Segments, width: int, stream: int) -> Float[Tensor, "rows width"]:
-        column = torch.arange(width, device=self.keys.device)
+    def _uniform(self, segments: Segments, width: int, columns: int, stream: int) -> Float[Tensor, "rows columns"]:
+        column = torch.arange(columns, device=self.keys.device)
         place = (segments.positions[:, None] * width + column) * 2 + stream
         bits = mix(mix(place * _GOLDEN + 1) + self.keys.index_select(0, segments.ids)[:, None])
         # 53 bits, shifted by half a step so that log() never sees zero.
@@ -56,10 +64,10 @@ class GeneratorDraws:
     generator: torch.Generator | None
     device: torch.device
 
-    def normal(self, segments: Segments, width: int) -> Float[Tensor, "rows width"]:
-        """Independent standard normals, float64."""
+    def normal(self, segments: Segments, width: int, columns: int | None = None) -> Float[Tensor, "rows columns"]:
+        """Independent standard normals, float64: the first ``columns`` of ``width`` a row."""
         source = self.device if self.generator is None else self.generator.device
-        shape = (segments.total, width)
+        shape = (segments.total, columns or width)
         return torch.randn(shape, generator=self.generator, device=source, dtype=torch.float64).to(self.device)
 
 

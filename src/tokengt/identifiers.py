@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tokengt.draws import Draws, GeneratorDraws, KeyedDraws, mix
+from tokengt.draws import Draws, GeneratorDraws, KeyedDraws, chain, mix
 from tokengt.graph import GraphBatch
 from tokengt.ragged import Segments, interleave
 from tokengt.structure.laplacian import laplacian_eigenvectors
@@ -103,7 +103,7 @@ def identify(
 def graph_keys(batch: GraphBatch, draw: int = 0) -> Int[Tensor, " graphs"]:
     """A 64-bit key of every graph: its node count and its set of edges and hyperedges, in any listed order."""
     local = batch.edge_index - batch.nodes.starts.index_select(0, batch.edges.ids)
-    edge_hash = _chain(local)
+    edge_hash = chain(local)
     members = batch.hyperedge_nodes - batch.nodes.starts.index_select(0, batch.hyperedges.ids).index_select(
         0, batch.members.ids
     )
@@ -118,8 +118,8 @@ def orthogonal_random_features(rows: Segments, dim: int, draws: Draws) -> Float[
     The channels of a Haar matrix are exchangeable, so d_p random ones of n are the Q factor of an [n, d_p] Gaussian;
     with n <= d_p the rows are orthonormal and zero-padded. Signs are fixed by R's diagonal: bare QR is not Haar.
     """
-    gaussian = draws.normal(rows, dim)
-    out = torch.zeros_like(gaussian)
+    gaussian = draws.normal(rows, dim, columns=min(dim, rows.max_length))
+    out = gaussian.new_zeros(rows.total, dim)
     for length, members in _by_length(rows):
         width = min(length, dim)
         index = (rows.starts.index_select(0, members)[:, None] + torch.arange(length, device=out.device)).flatten()
@@ -164,14 +164,6 @@ def _by_length(rows: Segments) -> Iterable[tuple[int, Int[Tensor, " members"]]]:
     lengths = rows.host_lengths
     for length in torch.unique(lengths[lengths > 0]).tolist():
         yield length, torch.nonzero(lengths == length).flatten().to(rows.offsets.device)
-
-
-def _chain(columns: Int[Tensor, "order rows"]) -> Int[Tensor, " rows"]:
-    """One hash a column, which depends on the order of its entries."""
-    state = torch.zeros_like(columns[0])
-    for row in columns:
-        state = mix(state + row + 1)
-    return state
 
 
 def _segment_total(values: Int[Tensor, " rows"], segments: Segments) -> Int[Tensor, " segments"]:

@@ -17,7 +17,8 @@ SOLVERS: dict[str, Solver] = {
 
 
 def canonical(values: np.ndarray, vectors: np.ndarray, ends: Ends) -> np.ndarray:
-    return canonical_columns(torch.from_numpy(values)[None], torch.from_numpy(vectors)[None], ends)[1][0].numpy()
+    group = torch.from_numpy(values)[None], torch.from_numpy(vectors)[None]
+    return canonical_columns([group], [ends])[0][1][0].numpy()
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +79,6 @@ def test_pivots_by_hand() -> None:
 
 def test_high_cut_takes_the_first_vectors_of_its_eigenspace() -> None:
     values = torch.tensor([[0.0, 1.0, 1.0, 1.0]]).double()
-    chosen = canonical_columns(values, torch.eye(4).double()[None], Ends(1, 2))
+    (chosen,) = canonical_columns([(values, torch.eye(4).double()[None])], [Ends(1, 2)])
     assert chosen[0].tolist() == [[0, 1, 1]]
     assert chosen[1][0].T.tolist() == torch.eye(4)[:3].tolist()

@@ -7,6 +7,7 @@ one component's vectors at a time, never a matrix of all nodes by all eigenvecto
 
 import warnings
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,8 @@ def _dense_blocks(
     renumbered = torch.empty(len(nodes), dtype=torch.int64)
     renumbered[torch.from_numpy(nodes)] = torch.arange(len(nodes))
     blocks = []
-    for group in eigh_by_size(renumbered[pairs], segments, chosen):
+    chunks = eigh_by_size(renumbered[pairs], segments, chosen)
+    for group in chain.from_iterable(chunks):
         n = group.values.shape[1]
         first, size = eigenspace_extents(group.values)
         kept = (first < ends.low) | (first + size > n - ends.high)

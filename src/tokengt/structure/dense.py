@@ -34,10 +34,11 @@ def eigh_by_size(
     nodes: Segments,
     chosen: Int[Tensor, " chosen"],
     max_entries: int = _MAX_ENTRIES,
-) -> Iterator[SizeGroup]:
-    """Laplacian eigenpairs of the ``chosen`` segments (a CPU tensor), ascending, in groups of equal size.
+) -> Iterator[list[SizeGroup]]:
+    """Laplacian eigenpairs of the ``chosen`` segments (a CPU tensor), in groups of equal and ascending size.
 
-    ``pairs`` may hold pairs of other segments, repeats, and either direction or both.
+    Each list holds what fits into ``max_entries``. ``pairs`` may hold pairs of other segments,
+    repeats, and either direction or both.
     """
     sizes, order = torch.sort(nodes.host_lengths[chosen], stable=True)
     members = chosen[order]
@@ -55,13 +56,10 @@ def eigh_by_size(
         parts = torch.split_with_sizes(flat, (widths.square() * repeats).tolist())
         matrices = [part.view(-1, width, width) for part, width in zip(parts, widths.tolist(), strict=True)]
         groups = torch.split_with_sizes(members[first:last], repeats.tolist())
-        for group, solved in zip(groups, _eigh_each(matrices), strict=True):
-            yield SizeGroup(group, *solved)
+        yield [SizeGroup(group, *solved) for group, solved in zip(groups, _eigh_each(matrices), strict=True)]
 
 
-def _scatter(
-    entries: Int[Tensor, " entries"], start: int, stop: int, whole: bool
-) -> Float64[Tensor, " chunk"]:
+def _scatter(entries: Int[Tensor, " entries"], start: int, stop: int, whole: bool) -> Float64[Tensor, " chunk"]:
     """The adjacency matrices at places ``start`` to ``stop``; ``whole`` when that is all there is."""
     flat = torch.zeros(stop - start, dtype=torch.float64, device=entries.device)
     if not whole:
@@ -73,8 +71,8 @@ def _scatter(
 
 def _eigh_each(
     adjacencies: list[Float64[Tensor, "_ _ _"]],
-) -> Iterator[tuple[Float64[Tensor, "_ _"], Float64[Tensor, "_ _ _"]]]:
-    """Eigenpairs of every group, in order (sizes ascend).
+) -> list[tuple[Float64[Tensor, "_ _"], Float64[Tensor, "_ _ _"]]]:
+    """Eigenpairs of every group; sizes ascend.
 
     LAPACK on several threads is many times slower than on one for small matrices, so on a CPU each of those
     groups has one thread and the groups run side by side.
@@ -84,11 +82,11 @@ def _eigh_each(
     entries = sum(part.numel() for part in small)
     with one_thread():
         if threads == 1 or len(small) < 2 or entries < _MIN_PARALLEL_ENTRIES or small[0].is_cuda:
-            yield from map(_eigh, small)
+            solved = list(map(_eigh, small))
         else:
             with ThreadPoolExecutor(threads) as pool:
-                yield from pool.map(_eigh, small)
-    yield from map(_eigh, adjacencies[len(small) :])
+                solved = list(pool.map(_eigh, small))
+    return solved + list(map(_eigh, adjacencies[len(small) :]))
 
 
 @contextmanager
@@ -105,11 +103,11 @@ def one_thread() -> Iterator[None]:
 def _eigh(
     adjacency: Float64[Tensor, "graphs n n"],
 ) -> tuple[Float64[Tensor, "graphs n"], Float64[Tensor, "graphs n n"]]:
-    """Eigenpairs of ``I - D^{-1/2} A D^{-1/2}`` with degrees clipped at 1."""
+    """Eigenpairs of ``I - D^{-1/2} A D^{-1/2}`` with degrees clipped at 1; overwrites ``adjacency``."""
     if adjacency.shape[1] > _MAX_GPU_NODES:
         adjacency = adjacency.cpu()
     scale = adjacency.sum(-1).clamp_(min=1.0).rsqrt_()
-    laplacian = adjacency * -scale[:, :, None] * scale[:, None, :]
+    laplacian = adjacency.mul_(-scale[:, :, None]).mul_(scale[:, None, :])
     laplacian.diagonal(dim1=1, dim2=2).add_(1.0)
     values, vectors = torch.linalg.eigh(laplacian)
     return values, vectors

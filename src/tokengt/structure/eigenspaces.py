@@ -14,11 +14,13 @@ are wanted, they are its first ones, those with the largest residuals; where bot
 same eigenspace, the high end takes the ones that follow the low end's.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float64, Int
+from jaxtyping import Float64, Int, Shaped
 from torch import Tensor
+from torch.nn.functional import pad
 
 EIGENVALUE_GAP = 1e-6
 PIVOT_TIE = 1e-4
@@ -40,31 +42,76 @@ class Ends:
         return cls(low, count - low)
 
 
+@dataclass(frozen=True, eq=False)
+class _Repeated:
+    """The wanted columns of one group that lie in eigenspaces of more than one dimension.
+
+    Column ``column`` of graph ``graph`` takes canonical vector ``rank`` of eigenspace ``space``; eigenspace s has
+    ``dimension[s]`` basis vectors, one after another in ``basis``.
+    """
+
+    graph: Int[Tensor, " columns"]
+    column: Int[Tensor, " columns"]
+    space: Int[Tensor, " columns"]
+    rank: Int[Tensor, " columns"]
+    dimension: Int[Tensor, " spaces"]
+    basis: Float64[Tensor, "vectors n"]
+
+
 def canonical_columns(
-    values: Float64[Tensor, "graphs n"], vectors: Float64[Tensor, "graphs n n"], ends: Ends
-) -> tuple[Float64[Tensor, "graphs k"], Float64[Tensor, "graphs n k"]]:
-    """The wanted eigenpairs of complete decompositions, low end first, in the canonical basis."""
+    groups: Sequence[tuple[Float64[Tensor, "_ _"], Float64[Tensor, "_ _ _"]]], ends: Sequence[Ends]
+) -> list[tuple[Float64[Tensor, "_ _"], Float64[Tensor, "_ _ _"]]]:
+    """The wanted eigenpairs of complete decompositions, low end first, in the canonical basis.
+
+    Each group holds all eigenvalues [graphs, n] and eigenvectors [graphs, n, n] of graphs of one size; its answer
+    has shapes [graphs, k] and [graphs, n, k]. Eigenspaces of one dimension are treated together across groups.
+    """
+    out, repeated = [], []
+    for (values, vectors), wanted in zip(groups, ends, strict=True):
+        # Solvers return columns contiguous: as rows, everything below runs along memory.
+        chosen = _both_ends(vectors.mT, wanted)
+        out.append((_both_ends(values, wanted), chosen * _pivot_signs(chosen)))
+        repeated.append(_repeated(values, vectors.mT, wanted))
+    for (_, rows), group, canonical in zip(out, repeated, _canonical_bases(repeated), strict=True):
+        start = group.dimension.cumsum(0) - group.dimension
+        rows[group.graph, group.column] = canonical[start[group.space] + group.rank]
+    return [(values, rows.mT) for values, rows in out]
+
+
+def _repeated(values: Float64[Tensor, "graphs n"], rows: Float64[Tensor, "graphs n n"], ends: Ends) -> _Repeated:
     n, device = values.shape[1], values.device
-    positions = torch.cat([torch.arange(ends.low), torch.arange(n - ends.high, n)]).to(device)
-    first, size = eigenspace_extents(values)
-    # Solvers return columns contiguous: as rows, everything below runs along memory.
-    rows = vectors.mT
-    chosen = torch.cat([rows[:, : ends.low], rows[:, n - ends.high :]], 1)
-    chosen *= _pivot_signs(chosen)
-    first, size = (torch.cat([t[:, : ends.low], t[:, n - ends.high :]], 1) for t in (first, size))
-    repeated = size[size > 1]
-    if len(repeated):
-        rank = _ranks(positions, first, n, ends)
-        for dimension in torch.unique(repeated).tolist():
-            graph, column = torch.nonzero(size == dimension, as_tuple=True)
-            # Columns of one eigenspace follow each other, so equal keys do too.
-            space, which = torch.unique_consecutive(graph * n + first[graph, column], return_inverse=True)
-            members = space[:, None] + torch.arange(dimension, device=device)
-            basis = rows.reshape(-1, n)[members].mT
-            wanted = rank[graph, column]
-            canonical = pivoted_basis(basis, int(wanted.max()) + 1)
-            chosen[graph, column] = canonical[which, wanted]
-    return torch.cat([values[:, : ends.low], values[:, n - ends.high :]], 1), chosen.mT
+    first, size = (_both_ends(t, ends) for t in eigenspace_extents(values))
+    graph, column = torch.nonzero(size > 1, as_tuple=True)
+    begin = first[graph, column]
+    # Columns of one eigenspace follow each other, so equal numbers do too.
+    number, space = torch.unique_consecutive(graph * n + begin, return_inverse=True)
+    dimension = torch.empty_like(number)
+    dimension[space] = size[graph, column]
+    total = int(dimension.sum())
+    skipped = number - (dimension.cumsum(0) - dimension)
+    member = torch.repeat_interleave(skipped, dimension, output_size=total) + torch.arange(total, device=device)
+    basis = rows.reshape(-1, n).index_select(0, member)
+    return _Repeated(graph, column, space, _ranks(column, begin, n, ends), dimension, basis)
+
+
+def _canonical_bases(groups: Sequence[_Repeated]) -> list[Float64[Tensor, "_ _"]]:
+    """Every group's ``basis`` with the vectors that are wanted made canonical."""
+    width = max(group.basis.shape[1] for group in groups)
+    # Padding rows have norm zero, so no pivot falls on them.
+    vectors = torch.cat([pad(group.basis, (0, width - group.basis.shape[1])) for group in groups])
+    dimension = torch.cat([group.dimension for group in groups])
+    start = dimension.cumsum(0) - dimension
+    steps = max((int(group.rank.max()) + 1 for group in groups if len(group.rank)), default=0)
+    for r in torch.unique(dimension).tolist():
+        rows = start[dimension == r][:, None] + torch.arange(r, device=vectors.device)
+        vectors[rows[:, :steps]] = pivoted_basis(vectors[rows].mT, min(r, steps))
+    parts = torch.split_with_sizes(vectors, [len(group.basis) for group in groups])
+    return [part[:, : group.basis.shape[1]] for part, group in zip(parts, groups, strict=True)]
+
+
+def _both_ends(ascending: Shaped[Tensor, "graphs n *rest"], ends: Ends) -> Shaped[Tensor, "graphs k *rest"]:
+    low = ascending[:, : ends.low]
+    return torch.cat([low, ascending[:, -ends.high :]], 1) if ends.high else low
 
 
 def eigenspace_extents(
@@ -72,12 +119,12 @@ def eigenspace_extents(
 ) -> tuple[Int[Tensor, "graphs n"], Int[Tensor, "graphs n"]]:
     """For every ascending eigenvalue, the place of its eigenspace's first one, and the eigenspace's dimension."""
     n = values.shape[1]
-    place = torch.arange(n, device=values.device).expand(values.shape)
-    apart = values.diff(dim=1) >= EIGENVALUE_GAP
-    edge = torch.ones_like(place[:, :1], dtype=torch.bool)
-    first = torch.where(torch.cat([edge, apart], 1), place, 0).cummax(1).values
-    last = torch.where(torch.cat([apart, edge], 1), place, n).flip(1).cummin(1).values.flip(1)
-    return first, last - first + 1
+    starts = torch.arange(n, device=values.device).repeat(len(values), 1)
+    starts[:, 1:] *= values.diff(dim=1) >= EIGENVALUE_GAP
+    first = starts.cummax(1).values
+    # Every eigenspace has a number of its own in the batch: how often it occurs is its dimension.
+    number = first + n * torch.arange(len(values), device=values.device)[:, None]
+    return first, torch.bincount(number.flatten(), minlength=number.numel())[number]
 
 
 def pivoted_basis(basis: Float64[Tensor, "spaces n r"], steps: int) -> Float64[Tensor, "spaces steps n"]:
@@ -104,9 +151,9 @@ def _pivot_signs(vectors: Float64[Tensor, "graphs k n"]) -> Float64[Tensor, "gra
     return vectors.gather(2, first_largest(vectors.abs())[:, :, None]).sign()
 
 
-def _ranks(positions: Int[Tensor, " k"], first: Int[Tensor, "graphs k"], n: int, ends: Ends) -> Int[Tensor, "graphs k"]:
-    """Which canonical vector of its eigenspace each wanted position takes."""
-    from_high = positions >= n - ends.high
-    taken_low = (ends.low - first).clamp(min=0)
-    high = positions - first.clamp(min=n - ends.high) + taken_low
-    return torch.where(from_high, high, positions - first)
+def _ranks(
+    column: Int[Tensor, " columns"], first: Int[Tensor, " columns"], n: int, ends: Ends
+) -> Int[Tensor, " columns"]:
+    """Which canonical vector of its eigenspace, which begins at ``first``, each wanted column takes."""
+    high = column - ends.low - (first - (n - ends.high)).clamp(min=0) + (ends.low - first).clamp(min=0)
+    return torch.where(column < ends.low, column - first, high)

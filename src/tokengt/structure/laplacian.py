@@ -18,6 +18,7 @@ component by component with a sparse solver (:mod:`tokengt.structure.components`
 """
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 import torch
@@ -25,9 +26,10 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from tokengt.graph import GraphBatch
+from tokengt.ragged import Segments
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.structure.components import DENSE_LIMIT, large_graph_spectrum
-from tokengt.structure.dense import eigh_by_size, one_thread
+from tokengt.structure.dense import SizeGroup, eigh_by_size, one_thread
 from tokengt.structure.eigenspaces import Ends, canonical_columns
 
 Which = Literal["lowest", "both_ends"]
@@ -67,14 +69,10 @@ def spectrum_with_limit(batch: GraphBatch, count: int, which: Which, dense_limit
         vectors = torch.zeros(nodes.total, count, dtype=torch.float64, device=batch.device)
         values = torch.zeros(nodes.count, count, dtype=torch.float64, device=batch.device)
     small = nodes.host_lengths <= dense_limit
-    for group in eigh_by_size(pairs, nodes, torch.nonzero(small).flatten()):
-        n = group.values.shape[1]
-        ends = Ends.of(n, count, both_ends)
-        lowest, columns = canonical_columns(group.values, group.vectors, ends)
-        rows = nodes.host[group.members][:, None] + torch.arange(n)
-        width = min(n, count)
-        vectors[rows.flatten().to(batch.device), :width] = columns.flatten(0, 1).to(batch.device)
-        values[group.members.to(batch.device), :width] = lowest.to(batch.device)
+    for chunk in eigh_by_size(pairs, nodes, torch.nonzero(small).flatten()):
+        # Similar sizes and one device at a time: their eigenspaces are padded to the largest of them.
+        for _, alike in groupby(chunk, key=lambda g: (g.values.device.type, g.values.shape[1].bit_length())):
+            _write_canonical(list(alike), nodes, both_ends, vectors, values)
     for graph in torch.nonzero(~small).flatten().tolist():
         start, stop = nodes.host[graph : graph + 2].tolist()
         mine = pairs[:, (pairs[0] >= start) & (pairs[0] < stop)].cpu() - start
@@ -84,3 +82,22 @@ def spectrum_with_limit(batch: GraphBatch, count: int, which: Which, dense_limit
         vectors[start:stop, :width] = columns.to(batch.device)
         values[graph, :width] = lowest.to(batch.device)
     return LaplacianSpectrum(vectors, values, nodes.lengths.clamp(max=count))
+
+
+def _write_canonical(
+    groups: list[SizeGroup],
+    nodes: Segments,
+    both_ends: bool,
+    vectors: Float64[Tensor, "nodes count"],
+    values: Float64[Tensor, "graphs count"],
+) -> None:
+    """Puts the groups' wanted eigenpairs where they belong in ``vectors`` and ``values``."""
+    count, device = vectors.shape[1], vectors.device
+    ends = [Ends.of(group.values.shape[1], count, both_ends) for group in groups]
+    with one_thread():
+        chosen = canonical_columns([(group.values, group.vectors) for group in groups], ends)
+        for group, (lowest, columns) in zip(groups, chosen, strict=True):
+            _, n, width = columns.shape
+            rows = nodes.host[group.members][:, None] + torch.arange(n)
+            vectors[rows.flatten().to(device), :width] = columns.flatten(0, 1).to(device)
+            values[group.members.to(device), :width] = lowest.to(device)

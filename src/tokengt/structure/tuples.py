@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from tokengt.draws import chain, mix
 from tokengt.graph import GraphBatch
 from tokengt.ragged import Segments
 
@@ -70,14 +71,13 @@ def merge_directions(batch: GraphBatch) -> MergedEdges:
         ValueError: both directions are listed but their features differ; names the graph and the edge.
     """
     source, target = batch.edge_index
-    low, high = torch.minimum(source, target), torch.maximum(source, target)
+    pair = torch.minimum(source, target) * batch.num_nodes + torch.maximum(source, target)
     backward = (source > target).long()
-    features = _feature_classes(batch.edge_features, batch.num_edges, batch.device)
-    rank = _rank_within(torch.stack([low, high, features, backward]))
-    _check_directions_agree(batch, low, high, features, backward)
-    key = torch.stack([low, high, features, rank])
-    # A self-loop is its own reverse; equal ranks already keep repeats apart.
-    _, of_edge = torch.unique(key, dim=1, return_inverse=True)
+    kind = pair if batch.edge_features is None else mix(_row_hashes(batch.edge_features) + mix(pair))
+    _check_directions_agree(batch, pair, kind, backward)
+    # The r-th (u, v) of a kind meets the r-th (v, u) of that kind.
+    rank = _rank_within(mix(kind) + backward)
+    _, of_edge = torch.unique(mix(kind) + mix(rank), return_inverse=True)
     count = int(of_edge.max()) + 1 if batch.num_edges else 0
     place = torch.arange(batch.num_edges, device=batch.device)
     first = torch.full((count,), batch.num_edges, device=batch.device).scatter_reduce(0, of_edge, place, "amin")
@@ -85,45 +85,42 @@ def merge_directions(batch: GraphBatch) -> MergedEdges:
     new_number = torch.empty_like(renumber)
     new_number[renumber] = torch.arange(count, device=batch.device)
     lengths = torch.bincount(batch.edges.ids.index_select(0, first), minlength=batch.num_graphs)
-    return MergedEdges(first, new_number.index_select(0, of_edge), Segments.from_lengths(lengths.cpu(), batch.device))
+    segments = Segments.from_lengths(lengths.cpu(), batch.device)
+    return MergedEdges(first, new_number.index_select(0, of_edge), segments)
 
 
-def _feature_classes(
-    features: Shaped[Tensor, "edges _"] | None, edges: int, device: torch.device
-) -> Int[Tensor, " edges"]:
-    """Equal feature rows get equal numbers."""
-    if features is None or features.shape[1] == 0 or edges == 0:
-        return torch.zeros(edges, dtype=torch.int64, device=device)
-    classes: Tensor = torch.unique(features, dim=0, return_inverse=True)[1]
-    return classes
+def _row_hashes(features: Shaped[Tensor, "edges _"]) -> Int[Tensor, " edges"]:
+    """A 64-bit hash of every row: equal rows, equal hashes."""
+    # Adding zero turns -0.0 into 0.0, which compares equal but has other bits.
+    bits = (features.double() + 0.0).view(torch.int64) if features.is_floating_point() else features.long()
+    return chain(bits.T) if bits.shape[1] else torch.zeros_like(bits[:, :0].sum(1))
 
 
-def _rank_within(keys: Int[Tensor, "fields edges"]) -> Int[Tensor, " edges"]:
-    """0, 1, 2, ... among the columns that are equal, in listed order."""
-    if keys.shape[1] == 0:
-        return keys[0]
-    _, group = torch.unique(keys, dim=1, return_inverse=True)
+def _rank_within(keys: Int[Tensor, " edges"]) -> Int[Tensor, " edges"]:
+    """0, 1, 2, ... among the keys that are equal, in listed order."""
+    _, group, counts = torch.unique(keys, return_inverse=True, return_counts=True)
     order = torch.argsort(group, stable=True)
-    counts = torch.bincount(group)
     start = torch.cumsum(counts, 0) - counts
     rank = torch.empty_like(group)
     rank[order] = torch.arange(len(group), device=group.device) - start.index_select(0, group[order])
     return rank
 
 
-def _check_directions_agree(batch: GraphBatch, low: Tensor, high: Tensor, features: Tensor, backward: Tensor) -> None:
-    if batch.edge_features is None or batch.num_edges == 0:
+def _check_directions_agree(
+    batch: GraphBatch, pair: Int[Tensor, " edges"], kind: Int[Tensor, " edges"], backward: Int[Tensor, " edges"]
+) -> None:
+    """Where both directions of a pair are listed, every kind must be listed as often forward as backward."""
+    if batch.edge_features is None:
         return
-    straight = (low != high).long()
-    _, pair = torch.unique(torch.stack([low, high]), dim=1, return_inverse=True)
-    forward_listed = torch.bincount(pair, weights=(straight * (1 - backward)).double())
-    backward_listed = torch.bincount(pair, weights=(straight * backward).double())
-    both = (forward_listed > 0) & (backward_listed > 0)
-    _, kind = torch.unique(torch.stack([low, high, features]), dim=1, return_inverse=True)
-    surplus = torch.bincount(kind, weights=(straight * (1 - 2 * backward)).double())
-    bad = both.index_select(0, pair) & (surplus.index_select(0, kind) != 0)
-    if bool(bad.any()):
-        edge = int(torch.nonzero(bad)[0])
+    straight = (batch.edge_index[0] != batch.edge_index[1]).double()
+    forward, back = straight * (1 - backward), straight * backward
+    _, pair_of = torch.unique(pair, return_inverse=True)
+    both = (torch.bincount(pair_of, weights=forward) > 0) & (torch.bincount(pair_of, weights=back) > 0)
+    _, kind_of = torch.unique(kind, return_inverse=True)
+    uneven = torch.bincount(kind_of, weights=forward - back) != 0
+    bad = torch.nonzero(both.index_select(0, pair_of) & uneven.index_select(0, kind_of)).flatten()
+    if len(bad):
+        edge = int(bad[0])
         graph, place = batch.graph_of_row(batch.edges, edge)
         u, v = (batch.edge_index[:, edge] - batch.nodes.host[graph].item()).tolist()
         raise ValueError(
