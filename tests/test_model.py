@@ -326,3 +326,22 @@ def test_presets_build_and_round_trip() -> None:
             assert config.identifiers.dim == sizes[name]
     basis = PRESETS["basis-lap"]()
     assert (basis.dim, basis.encoder.num_heads, basis.encoder.head_dim) == (1024, 15, 128)
+
+
+def test_predict_and_maps_leave_the_mode_as_it_was() -> None:
+    model = small_model(ids=IdentifierConfig("orf", 5), encoder=attention_encoder("softmax", mlp_dropout=0.5)).train()
+    graph = random_graph(4, 5)
+    first, second = model.attention_maps(graph), model.attention_maps(graph)
+    assert torch.equal(first[1][0], second[1][0])
+    with pytest.raises(ValueError, match="draws is 0"):
+        model.predict(graph, draws=0)
+    with pytest.raises(ValueError, match="node_features is none"):
+        model.predict(Graph(num_nodes=2))
+    assert model.training
+
+
+def test_bare_tokens_in_double_precision() -> None:
+    tokens = TokensConfig(type_ids=False, graph_token=False)
+    head = HeadConfig(level="node")
+    model = small_model(tokens=tokens, ids=IdentifierConfig("none"), head=head, dtype=torch.float64)
+    assert model(Graph(num_nodes=3)).dtype == torch.float64

@@ -88,3 +88,10 @@ def test_permuted_sums_agree() -> None:
             total.sort(0).values,
             segment_sum(graph.node_features[graph.hyperedge_nodes], GraphBatch.collate([graph]).members).sort(0).values,
         )
+
+
+def test_models_that_cannot_be_tested_are_refused() -> None:
+    with pytest.raises(ValueError, match="in training mode"):
+        assert_permutation_invariant(small_model().train(), random_graph(3, 2))
+    with pytest.raises(ValueError, match="first-order identifiers"):
+        assert_permutation_invariant(small_model(ids=IdentifierConfig("orf_first_order", 5)), random_graph(3, 2))

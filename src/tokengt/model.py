@@ -1,5 +1,7 @@
 """TokenGT: identifiers, tokens, a plain Transformer, a head. Composition only."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,9 +109,10 @@ class TokenGT(nn.Module):
     def attention_maps(
         self, batch: Any, node_ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
-        """Softmax weights, ``maps[layer][graph]``; rows and columns are tokens in the order of :meth:`encode`."""
-        tokens, links = self._tokens(as_batch(batch), node_ids, generator, 0)
-        return self.encoder.attention_weights(tokens.values, tokens.segments, links)
+        """Softmax weights at evaluation, ``maps[layer][graph]``; rows and columns are tokens as in :meth:`encode`."""
+        with self._evaluating():
+            tokens, links = self._tokens(as_batch(batch), node_ids, generator, 0)
+            return self.encoder.attention_weights(tokens.values, tokens.segments, links)
 
     @torch.no_grad()
     def predict(self, batch: Any, *, draws: int = 1, pairs: Tensor | None = None) -> Prediction:
@@ -117,11 +120,11 @@ class TokenGT(nn.Module):
 
         A draw is a new random identifier, or for Laplacian ones new signs (draw 0: the canonical ones).
         """
-        training = self.training
-        self.eval()
+        if draws < 1:
+            raise ValueError(f"draws is {draws}; expected at least 1")
         packed = as_batch(batch)
-        outputs = torch.stack([self(packed, pairs=pairs, draw=draw) for draw in range(draws)])
-        self.train(training)
+        with self._evaluating():
+            outputs = torch.stack([self(packed, pairs=pairs, draw=draw) for draw in range(draws)])
         return Prediction(outputs.mean(0), outputs.std(0, unbiased=draws > 1))
 
     def set_attention(self, attention: AttentionConfig) -> None:
@@ -135,12 +138,22 @@ class TokenGT(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> "TokenGT":
-        """Read what :meth:`save_pretrained` wrote; anything else is refused."""
+        """Read what :meth:`save_pretrained` wrote, in evaluation mode; anything else is refused."""
         description, state = read_model(Path(folder))
         model = cls(TokenGTConfig.from_dict(description))
         model.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
         model.load_state_dict(state)
-        return model.to(device)
+        return model.to(device).eval()
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Evaluation mode inside, whatever happens there; then as it was."""
+        training = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train(training)
 
     def _encode(
         self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokengt.graph import Graph, GraphBatch
 from tokengt.identifiers import identify
@@ -84,9 +84,13 @@ def _check(
     seed: int,
     atol: float | None,
 ) -> None:
+    if isinstance(model, TokenGT) and model.config.identifiers.first_order:
+        raise ValueError("first-order identifiers are drawn anew for every token: no model with them is symmetric")
+    if isinstance(model, nn.Module) and model.training:
+        raise ValueError("the model is in training mode, where dropout and draws change every call; call model.eval()")
     generator = torch.Generator().manual_seed(seed)
     batch = GraphBatch.collate([graph])
-    if node_ids is None and isinstance(model, TokenGT) and not model.config.identifiers.first_order:
+    if node_ids is None and isinstance(model, TokenGT):
         own = identify(batch, model.config.identifiers)
         node_ids = None if own is None else own.nodes
     expected = _call(model, batch, node_ids)

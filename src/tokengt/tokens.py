@@ -36,12 +36,15 @@ class TokensConfig:
     """How a graph becomes tokens.
 
     Args:
-        node_features, edge_features, hyperedge_features: what the features are.
+        node_features: what the node features are.
+        edge_features: what the edge features are.
+        hyperedge_features: what the hyperedge features are.
         order: k; 2 for graphs. ``edge_index`` lists k-tuples.
         layout: "directed", one token a listed edge (the paper: two an undirected edge), or "undirected", one token
             for (u, v) and (v, u) together with pooled identifiers rho(P_u) + rho(P_v) (the paper's last appendix).
         hyperedges: whether graphs may carry hyperedges, each one pooled token with the sum of its rho(P_v).
-        graph_token, null_token: the special tokens.
+        graph_token: the special token [graph].
+        null_token: the special token [null].
         type_ids: the type identifiers E.
         pool_mlp: rho is a two-layer MLP instead of a linear map.
     """
@@ -125,9 +128,13 @@ class TokenBatch:
 class Tokenizer(nn.Module):
     """Z^(0) = [X_[graph]; X^in w_in] of a batch."""
 
+    blank: Tensor
+
     def __init__(self, dim: int, config: TokensConfig, identifiers: IdentifierConfig) -> None:
         super().__init__()
-        self.dim, self.config = dim, config
+        self.config = config
+        # What a token is without features, identifiers and types, in the model's precision and on its device.
+        self.register_buffer("blank", torch.zeros(dim), persistent=False)
         self.node_encoder = FeatureEncoder("node_features", config.node_features, dim)
         self.edge_encoder = FeatureEncoder("edge_features", config.edge_features, dim)
         self.hyperedge_encoder = FeatureEncoder("hyperedge_features", config.hyperedge_features, dim)
@@ -222,7 +229,7 @@ class Tokenizer(nn.Module):
         for term in terms:
             if term is not None:
                 total = term if total is None else total + term
-        return torch.zeros(len(kinds), self.dim, device=kinds.device) if total is None else total
+        return self.blank.expand(len(kinds), -1) if total is None else total
 
     def _node_ids(self, batch: GraphBatch, ids: Identifiers | None) -> Tensor | None:
         if ids is None:

@@ -133,6 +133,10 @@ def test_200_000_tokens_forward_and_backward_under_4_gib() -> None:
     assert gradient.abs().max() > 0
 
 
-def test_bad_config() -> None:
-    with pytest.raises(ValueError, match="below 1"):
-        AttentionConfig(dropout=1.5)
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"dropout": 1.5}, "below 1"), ({"num_features": 0}, "num_features is 0"), ({"redraw_interval": 0}, "at least 1")],
+)
+def test_bad_config(options: dict[str, float], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        AttentionConfig(kind="favor", **options)  # type: ignore[arg-type]

@@ -99,3 +99,9 @@ def test_long_sequences_need_linear_memory() -> None:
     q, k, v, segments = packed([20_000], heads=1, dim=8, value=8, dtype=torch.float32)
     softmax_attention(q, k, v, segments)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+
+
+def test_varlen_says_what_it_needs() -> None:
+    q, k, v, segments = packed([3])
+    with pytest.raises(ValueError, match=r"'varlen' needs a GPU.*got torch.float64 on cpu"):
+        softmax_attention(q, k, v, segments, backend="varlen")

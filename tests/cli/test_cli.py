@@ -73,6 +73,7 @@ for build in (
     lambda: HeadConfig(readout="max"),
     lambda: TokensConfig(layout="both"),
     lambda: IdentifierConfig(which="highest"),
+    lambda: AttentionConfig(backend="flash"),
 ):
     try:
         build()
@@ -80,5 +81,5 @@ for build in (
         print(error)
 """
     sentences = python(code).splitlines()
-    assert len(sentences) == 7
+    assert len(sentences) == 8
     assert sentences[0].startswith("identifier kind is 'laplace'; expected one of orf, laplacian")

@@ -75,7 +75,7 @@ def test_small_integer_indices(index):
     _assert_same_batch(as_batch(batch), expected)
 
 
-@pytest.mark.parametrize("thing", ["graph", 3, None, [1], [Data(num_nodes=1)], torch.zeros(2), TemporalData()])
+@pytest.mark.parametrize("thing", ["graph", 3, None, [1], torch.zeros(2), TemporalData()])
 def test_anything_else_says_what_was_expected(thing):
     with pytest.raises(
         ValueError, match="expected a Graph, a GraphBatch, a sequence of Graphs, or a PyG Data or Batch"
@@ -205,3 +205,17 @@ def test_nodes_must_be_countable():
 def test_errors_in_one_graph_carry_no_place():
     with pytest.raises(ValueError, match=r"^node_features row 0, column 0 is nan"):
         from_pyg(Data(x=torch.tensor([[float("nan")]])))
+
+
+def test_a_list_of_pyg_graphs_is_a_batch():
+    parts = [
+        Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]])),
+        Data(x=torch.randn(1, 2), edge_index=torch.empty(2, 0, dtype=torch.int64)),
+    ]
+    found, expected = as_batch(parts), as_batch(Batch.from_data_list(parts))
+    assert torch.equal(found.node_features, expected.node_features)
+    assert torch.equal(found.edge_index, expected.edge_index)
+    with pytest.raises(ValueError, match=r"graph 1: node_features row 0, column 1 is nan"):
+        as_batch([parts[0], Data(x=torch.tensor([[0.0, float("nan")]]))])
+    with pytest.raises(ValueError, match=r"graph 0 is the text 'CCO'.*from_smiles"):
+        as_batch(["CCO"])

@@ -127,3 +127,13 @@ def test_an_eigenspace_too_large_to_compute_whole_is_said_once() -> None:
     assert len(caught) == 1
     np.testing.assert_allclose(spectrum.values[0], [0, 1, 1, 1, 1, 1], atol=1e-10)
     assert residual(graph, spectrum) < 1e-8
+
+
+@pytest.mark.parametrize("which", ["lowest", "both_ends"])
+def test_a_zero_eigenvalue_does_not_drown_the_others(which: Which) -> None:
+    """The inverse has the eigenvalue 1e8 for it: the rest would never seem converged, and nobody would be told why."""
+    for graph in (random_graph(1200, 6, 1), grid(40, 30)):
+        batch = GraphBatch.collate([graph])
+        dense, sparse = (spectrum_with_limit(batch, 16, which, limit) for limit in (5000, 1000))
+        np.testing.assert_allclose(sparse.values, dense.values, atol=1e-12)
+        np.testing.assert_allclose(sparse.vectors, dense.vectors, atol=1e-8)

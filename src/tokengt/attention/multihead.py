@@ -1,7 +1,7 @@
 """Multi-head self-attention with its projections; softmax or FAVOR+ behind the same weights."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -36,6 +36,12 @@ class AttentionConfig:
     def __post_init__(self) -> None:
         if self.kind not in ("softmax", "favor"):
             raise ValueError(f"attention kind is {self.kind!r}; expected 'softmax' or 'favor'")
+        if self.backend not in get_args(Backend):
+            raise ValueError(f"attention backend is {self.backend!r}; expected one of {', '.join(get_args(Backend))}")
+        for name in ("num_features", "redraw_interval"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1, or None")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"attention dropout is {self.dropout}; expected 0 or more and below 1")
 

@@ -40,10 +40,18 @@ def softmax_attention(
     tokens and only the work is quadratic.
     """
     if dropout > 0:
-        refuse_large_scores(segments, query.shape[1], query.element_size(), "with attention dropout")
+        advice = "use attention kind 'favor', which is linear in tokens, or set the attention dropout to 0"
+        refuse_large_scores(segments, query, "with attention dropout", advice)
     else:
         warn_of_work(segments, query, value)
-    if backend == "varlen" or (backend == "auto" and _varlen_fits(query, value, dropout)):
+    fits = _varlen_fits(query, value, dropout)
+    if backend == "varlen" and not fits:
+        raise ValueError(
+            f"attention backend 'varlen' needs a GPU, bf16 or fp16, head sizes that are equal multiples of 8 up to 256 "
+            f"and no dropout; got {query.dtype} on {query.device.type}, sizes {query.shape[2]} and {value.shape[2]}, "
+            f"dropout {dropout}"
+        )
+    if fits and backend != "bucketed":
         return _varlen(query, key, value, segments)
     return _bucketed(query, key, value, segments, dropout)
 
@@ -54,7 +62,7 @@ def attention_weights(
     segments: Segments,
 ) -> list[Float[Tensor, "heads _ _"]]:
     """The matrices alpha themselves, one [heads, length, length] tensor a sequence."""
-    refuse_large_scores(segments, query.shape[1], query.element_size(), "with attention maps")
+    refuse_large_scores(segments, query, "with attention maps", "ask for the maps of fewer tokens")
     maps = []
     for start, stop in zip(segments.host[:-1].tolist(), segments.host[1:].tolist(), strict=True):
         rows_q, rows_k = query[start:stop].transpose(0, 1), key[start:stop].transpose(0, 1)
@@ -63,15 +71,14 @@ def attention_weights(
     return maps
 
 
-def refuse_large_scores(segments: Segments, heads: int, bytes_each: int, why: str) -> None:
+def refuse_large_scores(segments: Segments, query: Tensor, why: str, advice: str) -> None:
     """Raise before a score matrix is written out that would not fit."""
-    length = segments.max_length
-    needed = heads * length**2 * bytes_each
+    length, heads = segments.max_length, query.shape[1]
+    needed = heads * length**2 * query.element_size()
     if needed > SCORE_LIMIT_BYTES:
         raise ValueError(
             f"softmax attention {why} would hold {needed / 2**30:,.1f} GiB of scores for one sequence of "
-            f"{length:,} tokens and {heads} heads (the limit is {SCORE_LIMIT_BYTES / 2**30:g} GiB); use "
-            "attention kind 'favor', which is linear in tokens, or set the attention dropout to 0"
+            f"{length:,} tokens and {heads} heads (the limit is {SCORE_LIMIT_BYTES / 2**30:g} GiB); {advice}"
         )
 
 
@@ -108,7 +115,7 @@ def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dro
     scale, width = query.shape[2] ** -0.5, value.shape[2]
     # SDPA's fused kernels want one width for all three; columns of zeros change neither scores nor values.
     common = max(query.shape[2], width)
-    query, key, value = (F.pad(x, (0, common - x.shape[2])) for x in (query, key, value))
+    query, key, value = (x if x.shape[2] == common else F.pad(x, (0, common - x.shape[2])) for x in (query, key, value))
     outputs = []
     for bucket in segments.buckets:
         mask = None if bucket.mask is None else bucket.mask[:, None, None, :]

@@ -99,8 +99,8 @@ def to_pyg(graph: Graph | GraphBatch) -> Any:
 def as_batch(batch: Any) -> GraphBatch:
     """What a model is given, as one GraphBatch; a GraphBatch passes through untouched.
 
-    Takes a Graph, a sequence of Graphs, or PyG's Data or Batch, read without a loop over graphs and without
-    extras.
+    Takes a Graph, PyG's Data or Batch (read without a loop over graphs and without extras), or a sequence of
+    Graphs or Datas.
 
     Raises:
         ValueError: one sentence that names the graph, the field and what was expected.
@@ -109,10 +109,25 @@ def as_batch(batch: Any) -> GraphBatch:
         return batch
     if isinstance(batch, Graph):
         return GraphBatch.collate([batch])
-    if isinstance(batch, Sequence) and all(isinstance(graph, Graph) for graph in batch):
-        return GraphBatch.collate(batch)
+    if isinstance(batch, Sequence) and not isinstance(batch, str):
+        return GraphBatch.collate([_as_graph(graph, place) for place, graph in enumerate(batch)])
     _check_class(batch)
     return packed(batch)
+
+
+def _as_graph(graph: Any, place: int) -> Graph:
+    """One member of a sequence: a Graph, or a PyG Data."""
+    if isinstance(graph, Graph):
+        return graph
+    if isinstance(graph, str):
+        raise ValueError(f"graph {place} is the text {graph!r}; expected a Graph: read SMILES with tokengt.from_smiles")
+    try:
+        found = from_pyg(graph)
+    except ValueError as error:
+        raise ValueError(f"graph {place}: {error}") from error
+    if not isinstance(found, Graph):
+        raise ValueError(f"graph {place} is a whole batch; expected one Graph or PyG Data")
+    return found
 
 
 def _check_class(data: object) -> None:

@@ -51,6 +51,10 @@ def from_smiles(smiles: str) -> Graph:
         ValueError: RDKit cannot read the SMILES (with its reason), or it holds no atom.
         ImportError: RDKit is not installed.
     """
+    if not isinstance(smiles, str):
+        raise ValueError(
+            f"expected one SMILES string, got {type(smiles).__name__}; call from_smiles for each of several"
+        )
     rdkit = _rdkit()
     with rdkit.silence():
         molecule = rdkit.parse(smiles)

@@ -7,7 +7,7 @@ away, and the search ends when a round brings nothing below or inside the eigens
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,14 +19,19 @@ from tokengt.structure.eigenspaces import EIGENVALUE_GAP
 
 Array = np.ndarray
 Operator = Callable[[Array], Array]
+Outcome = Literal["converged", "drowned", "stuck"]
 
 # Looked for beyond those wanted; the first check looks for as many again, each later round for twice as many.
 _EXTRA = 8
 _ROUNDS = 4
+# Rounds that only take a dominant eigenvector out of the way.
+_DEFLATIONS = 3
 _RESTARTS = 200
 # Relative residual of an eigenpair: with eigenspaces 1e-6 apart, vectors are then good to 1e-6.
 _TOLERANCE = 1e-12
 _BREAKDOWN = 1e-13
+# Rounding, relative to the operator's largest eigenvalue: no residual gets below it.
+_ROUNDING = 1e-14
 # A shift just outside the spectrum: small, since long paths have eigenvalues within 1e-9 of each other.
 _SHIFT = 1e-8
 # Work of a factorisation (sum of squared bandwidths): do it at once, or only when Lanczos fails.
@@ -58,20 +63,22 @@ def lowest_eigenpairs(matrix: Any, wanted: int, known: Float64[Array, "n k"]) ->
 
 def _search(matrix: Any, operator: Operator, wanted: int, found: Eigenpairs) -> tuple[Eigenpairs, bool]:
     """Rounds of Lanczos with ``operator``; also says whether it converged."""
-    for turn in range(_ROUNDS):
+    turn = 0
+    for _ in range(_ROUNDS + _DEFLATIONS):
         looked_for = _EXTRA << (turn - 1) if turn else wanted + _EXTRA
         if found.vectors.shape[1] + 2 * looked_for >= matrix.shape[0]:
             values, vectors = np.linalg.eigh(matrix.toarray())
             return Eigenpairs(values, vectors, whole=True), True
         with one_thread():
-            new, converged = _largest(operator, found.vectors, looked_for)
+            new, outcome = _largest(operator, found.vectors, looked_for)
         frontier = _rayleigh_ritz(matrix, new)[0].min(initial=np.inf)
         values, vectors = _rayleigh_ritz(matrix, np.concatenate([found.vectors, new], 1))
         # The first round may have missed copies; only a round on the shifted operator can tell.
-        whole = turn > 0 and converged and _cut_is_below(values, wanted, frontier)
+        whole = turn > 0 and outcome == "converged" and _cut_is_below(values, wanted, frontier)
         found = Eigenpairs(values, vectors, whole)
-        if whole or not converged:
-            return found, converged
+        if whole or outcome == "stuck" or turn == _ROUNDS:
+            return found, outcome != "stuck"
+        turn += outcome == "converged"
     return found, True
 
 
@@ -124,8 +131,11 @@ class _Inverse:
         return np.asarray(self._factor.solve(x))
 
 
-def _largest(operator: Operator, found: Float64[Array, "n k"], count: int) -> tuple[Float64[Array, "n new"], bool]:
-    """Eigenvectors of the operator's largest eigenvalues outside ``found``, and whether they converged.
+def _largest(operator: Operator, found: Float64[Array, "n k"], count: int) -> tuple[Float64[Array, "n new"], Outcome]:
+    """Eigenvectors of the operator's largest eigenvalues outside ``found``, and how the search ended.
+
+    "drowned": the largest converged and are returned, the rest lie below their rounding error; look again with
+    those found (an inverse has the eigenvalue 1e8 for a zero of the matrix). "stuck": slow convergence.
 
     Thick-restart Lanczos with full reorthogonalisation: the Krylov basis Q (rows) starts behind ``found``, and
     ``H = Q T Q^T`` is filled row by row. When the basis is full, its best half is kept and grown again.
@@ -144,14 +154,19 @@ def _largest(operator: Operator, found: Float64[Array, "n k"], count: int) -> tu
             row, coupling = _append(basis, known + step + 1, image, rng)
             projected[step, : step + 1] = projected[: step + 1, step] = row[known:]
         values, rotation = torch.linalg.eigh(projected)
-        converged = coupling * rotation[-1].abs() <= _TOLERANCE * values.abs()
-        if bool(converged[-count:].all()):
+        residual = coupling * rotation[-1].abs()
+        converged = residual <= _TOLERANCE * values.abs()
+        if bool((converged | (residual <= _ROUNDING * values.abs().max()))[-count:].all()):
             break
         kept = (count + size) // 2
         basis[known : known + kept] = rotation[:, -kept:].T @ basis[known:-1]
         basis[known + kept] = basis[-1]
         projected.zero_()[:kept, :kept] = values[-kept:].diag()
-    return (basis[known:-1].T @ rotation[:, -count:]).numpy(), bool(converged[-count:].all())
+    else:
+        return (basis[known:-1].T @ rotation[:, -count:]).numpy(), "stuck"
+    sound = int(converged[-count:].flip(0).cumprod(0).sum())
+    vectors = basis[known:-1].T @ rotation[:, -max(sound, 1) :]
+    return vectors.numpy(), "converged" if sound == count else "drowned"
 
 
 def _append(
