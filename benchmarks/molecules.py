@@ -11,7 +11,7 @@ import tokengt
 from tokengt.data.datasets import esol
 from tokengt.graph import Graph
 
-_DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def read_molecules(rows: str = "train_first1999") -> tuple[str, list[Graph]]:
@@ -19,7 +19,7 @@ def read_molecules(rows: str = "train_first1999") -> tuple[str, list[Graph]]:
 
     ``rows`` names the sample: "train_first1999" (its graphs are much alike: none above 19 atoms) or "valid_1000".
     """
-    file = Path(os.environ.get("TOKENGT_DATA", _DEFAULT_DATA)) / "molecules" / f"pcqm4mv2_{rows}.csv"
+    file = Path(os.environ.get("TOKENGT_DATA", DATA)) / "molecules" / f"pcqm4mv2_{rows}.csv"
     if not file.exists():
         return "ESOL", [tokengt.from_smiles(smiles) for smiles in esol()[0]]
     with file.open(newline="") as lines:

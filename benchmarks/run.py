@@ -4,6 +4,7 @@ python benchmarks/run.py
 """
 
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import batching
 import laplacian
 import torch
 import training_step
+from molecules import DATA
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = {
@@ -75,6 +77,8 @@ def device() -> str:
 
 
 def main() -> None:
+    if DATA.exists():
+        os.environ.setdefault("TOKENGT_DATA", str(DATA))
     stamp = {"device": device(), "commit": commit()}
     rows = []
     for module in (laplacian, training_step, batching):

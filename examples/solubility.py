@@ -83,7 +83,7 @@ def train(model: TokenGT, graphs: GraphBatch, target: Tensor, split: Split, epoc
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-            squares += float(loss) * len(chosen)
+            squares += float(loss.detach()) * len(chosen)
         history.train.append(float(scale) * math.sqrt(squares / len(split.train)))
         history.valid.append(rmse(model.predict(valid_graphs).mean * scale + mean, target[split.valid]))
         if history.valid[-1] < best:

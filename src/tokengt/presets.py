@@ -81,7 +81,6 @@ def small() -> TokenGTConfig:
             num_layers=4,
             num_heads=8,
             mlp_dim=192,
-            attention=AttentionConfig(dropout=0.1),
             mlp_dropout=0.1,
             drop_path=0.1,
             input_norm=True,

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tokengt.attention.softmax import gather, scatter
-from tokengt.ragged import Segments
+from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
 
 
@@ -58,13 +57,14 @@ def favor_attention(
     """
     projection = projection.to(query.dtype)
     outputs = []
-    for bucket in segments.buckets:
-        phi_q = query_features(gather(query, bucket), projection, eps)
-        phi_k = key_features(gather(key, bucket), projection, eps, bucket.mask)
-        context = phi_k.transpose(2, 3) @ gather(value, bucket)
+    parts = (into_buckets(x, segments) for x in (query, key, value))
+    for bucket, *qkv in zip(segments.buckets, *parts, strict=True):
+        q, k, v = (x.transpose(1, 2) for x in qkv)
+        phi_q = query_features(q, projection, eps)
+        phi_k = key_features(k, projection, eps, bucket.mask)
         normaliser = phi_q @ phi_k.sum(2)[..., None]
-        outputs.append(phi_q @ context / normaliser)
-    return scatter(outputs, segments)
+        outputs.append((phi_q @ (phi_k.transpose(2, 3) @ v) / normaliser).transpose(1, 2))
+    return out_of_buckets(outputs, segments)
 
 
 def query_features(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from tokengt.ragged import Bucket, Segments
+from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
 
 Backend = Literal["auto", "bucketed", "varlen"]
@@ -94,41 +94,29 @@ def warn_of_work(segments: Segments, query: Tensor, value: Tensor) -> None:
         )
 
 
-def gather(rows: Float[Tensor, "tokens heads dim"], bucket: Bucket) -> Float[Tensor, "sequences heads width dim"]:
-    """Packed rows of a bucket's sequences, padded to the bucket's width."""
-    sequences, width = bucket.rows.shape
-    if sequences == 1 and width == rows.shape[0]:
-        return rows[None].transpose(1, 2)
-    picked = rows.index_select(0, bucket.rows.flatten())
-    return picked.view(sequences, width, *rows.shape[1:]).transpose(1, 2)
-
-
-def scatter(outputs: list[Float[Tensor, "_ heads _ dim"]], segments: Segments) -> Float[Tensor, "tokens heads dim"]:
-    """The inverse of :func:`gather` over all buckets of ``segments``; padding falls away."""
-    flat = [output.transpose(1, 2).flatten(0, 1) for output in outputs]
-    if len(flat) == 1 and segments.count == 1:
-        return flat[0]
-    return torch.cat(flat).index_select(0, segments.from_buckets)
-
-
 def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropout: float) -> Tensor:
     scale, width = query.shape[2] ** -0.5, value.shape[2]
     # SDPA's fused kernels want one width for all three; columns of zeros change neither scores nor values.
     common = max(query.shape[2], width)
-    query, key, value = (x if x.shape[2] == common else F.pad(x, (0, common - x.shape[2])) for x in (query, key, value))
+    widened = (x if x.shape[2] == common else F.pad(x, (0, common - x.shape[2])) for x in (query, key, value))
+    parts = (into_buckets(x, segments) for x in widened)
     outputs = []
-    for bucket in segments.buckets:
+    for bucket, *qkv in zip(segments.buckets, *parts, strict=True):
         mask = None if bucket.mask is None else bucket.mask[:, None, None, :]
-        output = F.scaled_dot_product_attention(
-            gather(query, bucket),
-            gather(key, bucket),
-            gather(value, bucket),
-            attn_mask=mask,
-            dropout_p=dropout,
-            scale=scale,
-        )
-        outputs.append(output[..., :width])
-    return scatter(outputs, segments)
+        q, k, v = (x.transpose(1, 2) for x in qkv)
+        output = _attend(q, k, v, mask, dropout, scale)
+        outputs.append(output.transpose(1, 2)[..., :width])
+    return out_of_buckets(outputs, segments)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scale: float) -> Tensor:
+    """SDPA; with dropout on a CPU it has no fused kernel, and its fallback passes over the scores more often."""
+    if dropout == 0 or query.is_cuda:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
+    scores = (query * scale) @ key.transpose(2, 3)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return F.dropout(scores.softmax(-1), dropout) @ value
 
 
 def _varlen_fits(query: Tensor, value: Tensor, dropout: float) -> bool:
