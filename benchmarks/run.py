@@ -13,6 +13,7 @@ from typing import Any
 
 import batching
 import laplacian
+import startup
 import torch
 import training_step
 from molecules import DATA
@@ -30,11 +31,12 @@ COLUMNS = {
     "ratio": "ratio",
     "shape": "shape",
 }
-# What a benchmark's ratio says, by the key it is stored under.
+# What a benchmark's number says, by the key it is stored under.
 RATIOS = {
     "ratio_to_padded": "{:.2f}x padded's speed",
     "ratio_to_batched": "{:.1f}x our time",
     "ratio_to_select": "{:.1f}x select's time",
+    "seconds": "{:.3f} s",
 }
 
 
@@ -81,7 +83,7 @@ def main() -> None:
         os.environ.setdefault("TOKENGT_DATA", str(DATA))
     stamp = {"device": device(), "commit": commit()}
     rows = []
-    for module in (laplacian, training_step, batching):
+    for module in (startup, laplacian, training_step, batching):
         print(f"measuring {module.__name__} ...", flush=True)
         rows += [row | stamp for row in module.measure()]
     RESULTS.mkdir(exist_ok=True)

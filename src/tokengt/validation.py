@@ -19,10 +19,10 @@ def count_nodes(features: Tensor | None, num_nodes: int | None) -> int:
 
 
 def common_device(*tensors: Tensor | None) -> torch.device:
-    devices = {str(t.device): t.device for t in tensors if t is not None}
+    devices = {t.device for t in tensors if t is not None}
     if len(devices) > 1:
-        raise ValueError(f"a graph's tensors must be on one device, got {' and '.join(sorted(devices))}")
-    return next(iter(devices.values()), torch.device("cpu"))
+        raise ValueError(f"a graph's tensors must be on one device, got {' and '.join(sorted(map(str, devices)))}")
+    return devices.pop() if devices else torch.device("cpu")
 
 
 def check_indices(field: str, index: Tensor, nodes: int, *, dims: int) -> None:

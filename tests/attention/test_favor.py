@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.attention.test_softmax import packed
 from tests.graphs import small_model
 from tokengt import AttentionConfig, EncoderConfig, Graph, IdentifierConfig, TokensConfig
-from tokengt.attention import MultiheadAttention, draw_projection, favor_attention, softmax_attention
+from tokengt.attention import MultiheadAttention, draw_projection, favor, favor_attention, softmax_attention
 from tokengt.attention.favor import default_num_features
 from tokengt.ragged import Segments
 
@@ -55,6 +55,21 @@ def test_gradients_equal_the_definition() -> None:
         assert mine.grad is not None
         assert theirs.grad is not None
         assert (mine.grad - theirs.grad).abs().max() < 1e-11
+
+
+def test_recomputing_features_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [5, 17, 16, 1]
+    q, k, v, segments = packed(lengths, dim=4, value=4)
+    w = draw_projection(7, 4).double()
+    results = []
+    for limit in (0, 2**40):
+        monkeypatch.setattr(favor, "_RECOMPUTE_FEATURES", limit)
+        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+        out = favor_attention(*inputs, segments, projection=w)
+        out.square().sum().backward()
+        results.append([out.detach(), *(x.grad for x in inputs)])
+    for mine, theirs in zip(*results, strict=True):
+        assert torch.equal(mine, theirs)
 
 
 def test_approaches_softmax_at_the_monte_carlo_rate() -> None:

@@ -1,7 +1,7 @@
 """FAVOR+: softmax attention through positive orthogonal random features, linear in tokens.
 
-exp(q.k) = E[phi(q).phi(k)] with phi(x) = exp(W x - |x|^2 / 2) / sqrt(m), rows of W Gaussian in direction and
-length but orthogonal to each other (Choromanski et al. 2021). Then
+exp(q.k) = E[phi(q).phi(k)] / m with phi(x) = exp(W x - |x|^2 / 2), the m rows of W Gaussian in direction and length
+but orthogonal to each other (Choromanski et al. 2021). Then
 
     output_i = phi(q_i) (sum_j phi(k_j) v_j^T) / phi(q_i) (sum_j phi(k_j)),
 
@@ -13,9 +13,13 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
+
+# Above this many entries the features, by far the largest tensors, are not kept for the backward but computed again.
+_RECOMPUTE_FEATURES = 2**24
 
 
 def default_num_features(head_dim: int) -> int:
@@ -60,11 +64,22 @@ def favor_attention(
     parts = (into_buckets(x, segments) for x in (query, key, value))
     for bucket, *qkv in zip(segments.buckets, *parts, strict=True):
         q, k, v = (x.transpose(1, 2) for x in qkv)
-        phi_q = query_features(q, projection, eps)
-        phi_k = key_features(k, projection, eps, bucket.mask)
-        normaliser = phi_q @ phi_k.sum(2)[..., None]
-        outputs.append((phi_q @ (phi_k.transpose(2, 3) @ v) / normaliser).transpose(1, 2))
+        features = q.shape[:3].numel() * len(projection)
+        if torch.is_grad_enabled() and features > _RECOMPUTE_FEATURES:
+            output = checkpoint(
+                _attend, q, k, v, projection, eps, bucket.mask, use_reentrant=False, preserve_rng_state=False
+            )
+        else:
+            output = _attend(q, k, v, projection, eps, bucket.mask)
+        outputs.append(output.transpose(1, 2))
     return out_of_buckets(outputs, segments)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, projection: Tensor, eps: float, mask: Tensor | None) -> Tensor:
+    """phi(Q) (phi(K)^T V), row by row over phi(Q) (phi(K)^T 1): [sequences, heads, width, value_dim]."""
+    phi_q, phi_k = query_features(query, projection, eps), key_features(key, projection, eps, mask)
+    normaliser = phi_q @ phi_k.sum(2)[..., None]
+    return phi_q @ (phi_k.transpose(2, 3) @ value) / normaliser
 
 
 def query_features(
@@ -74,8 +89,8 @@ def query_features(
 ) -> Float[Tensor, "sequences heads width features"]:
     """phi(q), each row divided by its largest factor: a per-row constant that the normaliser cancels."""
     projected, half_norm = _exponents(query, projection)
-    stabiliser = projected.amax(-1, keepdim=True).detach()
-    return _positive(projected - half_norm - stabiliser, eps)
+    stabiliser = projected.detach().amax(-1, keepdim=True)
+    return torch.exp(projected - (half_norm + stabiliser)) + eps
 
 
 def key_features(
@@ -87,20 +102,15 @@ def key_features(
     """phi(k), divided by the largest factor of the sequence and head; padding gives zero rows."""
     projected, half_norm = _exponents(key, projection)
     if mask is None:
-        stabiliser = projected.amax((-2, -1), keepdim=True).detach()
-        return _positive(projected - half_norm - stabiliser, eps)
+        stabiliser = projected.detach().amax((-2, -1), keepdim=True)
+        return torch.exp(projected - (half_norm + stabiliser)) + eps
     inside = mask[:, None, :, None]
-    stabiliser = projected.masked_fill(~inside, -torch.inf).amax((-2, -1), keepdim=True).detach()
-    exponent = (projected - half_norm - stabiliser).masked_fill(~inside, 0.0)
-    return _positive(exponent, eps) * inside
+    stabiliser = projected.detach().masked_fill(~inside, -torch.inf).amax((-2, -1), keepdim=True)
+    # Padding repeats a real row, so its exponent is as bounded as any other.
+    return (torch.exp(projected - (half_norm + stabiliser)) + eps) * inside
 
 
 def _exponents(x: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
     """W x and |x|^2 / 2, with the softmax temperature 1/sqrt(d_H) split evenly between query and key."""
     scaled = x * x.shape[-1] ** -0.25
     return scaled @ projection.T, scaled.square().sum(-1, keepdim=True) / 2
-
-
-def _positive(exponent: Tensor, eps: float) -> Tensor:
-    ratio: float = exponent.shape[-1] ** -0.5
-    return (exponent.exp() + eps) * ratio
