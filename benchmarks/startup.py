@@ -1,6 +1,6 @@
 """How long a person waits: ``import tokengt`` beyond ``import torch``, and ``tokengt --help``.
 
-    python benchmarks/startup.py
+python benchmarks/startup.py
 """
 
 import statistics

@@ -38,7 +38,7 @@ class PaddedTokenGT(nn.Module):
     def forward(self, batch: GraphBatch) -> Tensor:
         model = self.model
         ids = identify(batch, model.config.identifiers, training=self.training)
-        tokens = model.tokenizer(batch, None if ids is None else ids.to(torch.float32))
+        tokens = model.tokenizer(batch, None if ids is None else ids.to(model.head.project.weight))
         segments = tokens.segments
         x = tokens.values.new_zeros(segments.count, segments.max_length, model.config.dim)
         x[segments.ids, segments.positions] = tokens.values

@@ -126,9 +126,9 @@ def test_callers_identifiers_are_used() -> None:
     ids = random_ids(batch)
     assert not torch.allclose(model(batch, node_ids=ids), model(batch))
     assert torch.equal(model(batch, node_ids=ids), model(batch, ids))
-    with pytest.raises(ValueError, match=r"node_ids has shape \[44, 4\].*expects shape \[44, 5\]"):
+    with pytest.raises(ValueError, match=r"node_ids is float32 of shape \[44, 4\]; expected floats of shape \[44, 5\]"):
         model(batch, node_ids=ids[:, :4])
-    with pytest.raises(ValueError, match="'none' identifiers expects none"):
+    with pytest.raises(ValueError, match="model with 'none' identifiers, which takes none"):
         small_model(ids=IdentifierConfig("none"))(batch, node_ids=ids)
 
 

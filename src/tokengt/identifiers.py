@@ -68,9 +68,10 @@ class Identifiers:
     edges: Float[Tensor, "edges id_dim"] | None = None
     hyperedges: Float[Tensor, "hyperedges id_dim"] | None = None
 
-    def to(self, dtype: torch.dtype) -> "Identifiers":
+    def to(self, like: Tensor) -> "Identifiers":
+        """The same in the precision and on the device of ``like``."""
         parts = (self.nodes, self.edges, self.hyperedges)
-        nodes, edges, hyperedges = (None if part is None else part.to(dtype) for part in parts)
+        nodes, edges, hyperedges = (None if part is None else part.to(like) for part in parts)
         assert nodes is not None
         return Identifiers(nodes, edges, hyperedges)
 
@@ -98,6 +99,19 @@ def identify(
     if config.first_order:
         return _first_order(batch, config, draws)
     return Identifiers(_random_rows(config.kind, batch.nodes, config.dim, draws))
+
+
+def given_identifiers(batch: GraphBatch, config: IdentifierConfig, node_ids: Tensor) -> Identifiers:
+    """The caller's own P, checked: for tests, parity and research."""
+    if config.kind == "none" or config.first_order:
+        raise ValueError(f"node_ids were given to a model with {config.kind!r} identifiers, which takes none")
+    expected = [batch.num_nodes, config.dim]
+    if list(node_ids.shape) != expected or not node_ids.is_floating_point():
+        raise ValueError(
+            f"node_ids is {str(node_ids.dtype).removeprefix('torch.')} of shape {list(node_ids.shape)}; "
+            f"expected floats of shape {expected}"
+        )
+    return Identifiers(node_ids)
 
 
 def graph_keys(batch: GraphBatch, draw: int = 0) -> Int[Tensor, " graphs"]:

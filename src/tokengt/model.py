@@ -14,7 +14,8 @@ from tokengt import config as configs
 from tokengt.attention import AttentionConfig
 from tokengt.graph import GraphBatch
 from tokengt.heads import Head, HeadConfig
-from tokengt.identifiers import IdentifierConfig, Identifiers, identify
+from tokengt.identifiers import IdentifierConfig, given_identifiers, identify
+from tokengt.initialise import initialise
 from tokengt.interop.pyg import as_batch
 from tokengt.pretrained import read_model, write_model
 from tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
@@ -90,7 +91,7 @@ class TokenGT(nn.Module):
             draw: which keyed draw to use at evaluation.
         """
         packed = as_batch(batch)
-        tokens = self._encode(packed, node_ids, generator, draw)
+        tokens = self.encode(packed, node_ids, generator, draw=draw)
         out: Tensor = self.head(tokens, packed, pairs)
         return out
 
@@ -103,7 +104,8 @@ class TokenGT(nn.Module):
         draw: int = 0,
     ) -> TokenBatch:
         """The encoder's output: ``.graph``, ``.nodes``, ``.edges`` or all ``.values``."""
-        return self._encode(as_batch(batch), node_ids, generator, draw)
+        tokens, links = self._tokens(as_batch(batch), node_ids, generator, draw)
+        return tokens.with_values(self.encoder(tokens.values, tokens.segments, links))
 
     @torch.no_grad()
     def attention_maps(
@@ -155,18 +157,19 @@ class TokenGT(nn.Module):
         finally:
             self.train(training)
 
-    def _encode(
-        self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
-    ) -> TokenBatch:
-        tokens, links = self._tokens(batch, node_ids, generator, draw)
-        return tokens.with_values(self.encoder(tokens.values, tokens.segments, links))
-
     @eager_only
     def _tokens(
         self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
     ) -> tuple[TokenBatch, RowLinks | None]:
-        ids = self._identifiers(batch, node_ids, generator, draw)
-        tokens: TokenBatch = self.tokenizer(batch, ids)
+        weight = next(self.parameters())
+        if batch.device != weight.device:
+            raise ValueError(f"the batch is on {batch.device} but the model is on {weight.device}; move one of them")
+        ids = self.config.identifiers
+        if node_ids is None:
+            found = identify(batch, ids, training=self.training, generator=generator, draw=draw)
+        else:
+            found = given_identifiers(batch, ids, node_ids)
+        tokens: TokenBatch = self.tokenizer(batch, None if found is None else found.to(weight))
         _ = tokens.segments.ids  # cached here: a compiled encoder could not compute it without leaving its graph
         links = (
             RowLinks(*self.tokenizer.incident_rows(batch, tokens))
@@ -174,33 +177,3 @@ class TokenGT(nn.Module):
             else None
         )
         return tokens, links
-
-    def _identifiers(
-        self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
-    ) -> Identifiers | None:
-        """The caller's identifiers or the model's own, in the model's precision."""
-        weight = next(self.parameters())
-        if batch.device != weight.device:
-            raise ValueError(f"the batch is on {batch.device} but the model is on {weight.device}; move one of them")
-        config = self.config.identifiers
-        if node_ids is None:
-            own = identify(batch, config, training=self.training, generator=generator, draw=draw)
-            return None if own is None else own.to(weight.dtype)
-        expected = (batch.num_nodes, config.dim)
-        if config.kind == "none" or config.first_order or node_ids.shape != expected:
-            takes = f"shape {list(expected)}" if config.kind != "none" and not config.first_order else "none"
-            raise ValueError(
-                f"node_ids has shape {list(node_ids.shape)}; a model with {config.kind!r} identifiers expects {takes}"
-            )
-        return Identifiers(node_ids.to(weight))
-
-
-def initialise(model: nn.Module, std: float = 0.02) -> None:
-    """All linear maps, embeddings and special tokens N(0, 0.02), biases zero, norms the identity."""
-    for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.normal_(module.weight, std=std)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)
-        if isinstance(module, Tokenizer) and module.special_tokens is not None:
-            nn.init.normal_(module.special_tokens, std=std)
