@@ -1,4 +1,7 @@
+import copy
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -96,6 +99,22 @@ def test_hundred_thousand_nodes_move_as_one() -> None:
     assert torch.equal(batch.select([1])[0].edge_index, big.edge_index)
 
 
+def test_select_takes_a_mask_and_refuses_what_is_no_index() -> None:
+    batch = GraphBatch.collate([Graph(num_nodes=n) for n in (1, 2, 3)])
+    assert [g.num_nodes for g in batch.select(torch.tensor([True, False, True]))] == [1, 3]
+    for wrong in (torch.tensor([1.9]), torch.tensor([True]), torch.tensor(1), torch.tensor([[0]])):
+        with pytest.raises(ValueError, match=r"select needs a list of integers or 3 booleans"):
+            batch.select(wrong)
+
+
+def test_ranges_of_categories_belong_to_their_features() -> None:
+    batch = GraphBatch.collate([Graph(torch.tensor([[0]])), Graph(torch.tensor([[5]]))])
+    cut = batch.select([0])
+    assert cut.category_range("node_features") == ([0], [5])
+    assert replace(cut, node_features=torch.tensor([[9]])).category_range("node_features") == ([9], [9])
+    assert batch.category_range("node_features") == ([0], [5])
+
+
 BAD_GRAPHS: dict[str, tuple[Callable[[], object], str]] = {
     "index": (
         lambda: Graph(torch.zeros(3, 1), torch.tensor([[0, 1], [1, 3]])),
@@ -106,6 +125,11 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Graph(torch.zeros(3, 1), torch.zeros(2, 1)),
         r"edge_index must hold integers, got float32",
     ),
+    "transposed": (
+        lambda: Graph(num_nodes=20, edge_index=torch.zeros(9, 2, dtype=torch.int64)),
+        r"edge_index must have shape \[2, edges\], or \[k, tuples\] with k up to 8, got \[9, 2\]; did you mean its",
+    ),
+    "order": (lambda: Graph.from_hyperedges([[0, 1]], num_nodes=2, order=12), r"order is 12; expected 2 to 8"),
     "shape": (lambda: Graph(torch.zeros(3, 1), torch.zeros(4, dtype=torch.int64)), r"edge_index must have shape"),
     "rows": (
         lambda: Graph(torch.zeros(3, 1), torch.tensor([[0], [1]]), torch.zeros(2, 1)),
@@ -130,6 +154,10 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "repeated member": (lambda: Graph.from_hyperedges([[0, 0]], num_nodes=2), r"hyperedge 0 is \[0, 0\]"),
     "far member": (lambda: Graph.from_hyperedges([[0, 7]], num_nodes=2), r"names node 7"),
+    "twice in a set": (
+        lambda: Graph(num_nodes=2, hyperedge_nodes=torch.tensor([0, 0]), hyperedge_offsets=torch.tensor([0, 2])),
+        r"hyperedge 0 holds node 0 twice",
+    ),
     "offsets": (
         lambda: Graph(num_nodes=2, hyperedge_nodes=torch.tensor([0, 1]), hyperedge_offsets=torch.tensor([0, 1])),
         r"hyperedge_offsets must be integers that rise from 0 to 2",
@@ -152,3 +180,10 @@ def test_bad_input_is_one_clear_sentence(case: str) -> None:
     build, sentence = BAD_GRAPHS[case]
     with pytest.raises(ValueError, match=sentence):
         build()
+
+
+def test_graphs_can_be_copied_and_sent_to_other_processes() -> None:
+    graph = Graph(torch.ones(2, 1), extras={"name": "water"})
+    for copied in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert_same(copied, graph)
+        assert copied.extras == {"name": "water"}

@@ -36,6 +36,7 @@ def test_link_scores() -> None:
     scores = model(batch, pairs=pairs)
     assert scores.shape == (4, 1)
     assert torch.allclose(scores[0], scores[1])
+    assert torch.equal(scores, model(batch, pairs=pairs.to(torch.uint8)))
     alone = model(graph, pairs=pairs[:, :3] - 3)
     assert torch.allclose(scores[:3], alone, atol=1e-5)
     directed = small_model(head=HeadConfig(level="link", out_dim=1, symmetric=False))(batch, pairs=pairs)
@@ -64,6 +65,7 @@ def test_link_scores_can_learn_a_pair_that_is_no_edge() -> None:
         (torch.tensor([[0], [4]]), "pair 0 joins graph 0 and graph 1"),
         (torch.tensor([[0], [9]]), "outside 0 to 7"),
         (torch.tensor([[0.0], [1.0]]), "must be integers"),
+        (torch.tensor([[False], [True]]), "must be integers"),
         (None, "needs pairs"),
     ],
 )

@@ -103,6 +103,24 @@ def test_repeated_edges_pair_off() -> None:
     assert merge_directions(GraphBatch.collate([same])).of_edge.tolist() == [0, 1, 0, 1]
 
 
+def test_a_surplus_repeat_stands_alone() -> None:
+    index = torch.tensor([[0, 0, 1], [1, 1, 0]])
+    for features in (None, torch.ones(3, 1)):
+        merged = merge_directions(GraphBatch.collate([Graph(edge_index=index, edge_features=features, num_nodes=2)]))
+        assert merged.of_edge.tolist() == [0, 1, 0]
+
+
+def test_a_bad_category_is_named_by_its_listed_row() -> None:
+    graph = Graph(
+        edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
+        edge_features=torch.tensor([[0], [0], [7], [7]]),
+        num_nodes=3,
+    )
+    config = TokensConfig(edge_features=FeatureSpec(categories=(3,)), layout="undirected")
+    with pytest.raises(ValueError, match="graph 0: edge_features row 2, column 0 is category 7"):
+        tokenize(graph, config)
+
+
 def test_an_edge_listed_once_stands_alone() -> None:
     graph = Graph(edge_index=torch.tensor([[2, 0], [0, 1]]), edge_features=torch.randn(2, 1), num_nodes=3)
     merged = merge_directions(GraphBatch.collate([graph]))
@@ -140,6 +158,9 @@ def test_bell_numbers_and_patterns() -> None:
         assert len(growth_strings(order)) == bell_number(order)
     tuples = torch.tensor([[5, 5, 5], [5, 5, 2], [5, 2, 5], [2, 5, 5], [1, 2, 3]]).T
     assert equality_patterns(tuples).tolist() == [0, 1, 2, 3, 4]
+    for order in (2, 4, 9):
+        strings = torch.tensor(growth_strings(order))
+        assert torch.equal(equality_patterns(strings.T), torch.arange(bell_number(order)))
 
 
 def test_order_three_tokens() -> None:

@@ -46,11 +46,16 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 
+_ROOMS = ("attention", "data", "identifiers", "interop", "presets", "structure", "testing", "tokens", "transformer")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"tokengt.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'tokengt' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted((*__all__, *_ROOMS))

@@ -13,6 +13,8 @@ def to_dict(config: Any) -> dict[str, Any]:
 def from_dict(cls: type[T], data: dict[str, Any], where: str = "config") -> T:
     """Rebuild a nested config; an unknown key is a ValueError that says where it stands and what is known."""
     assert dataclasses.is_dataclass(cls)
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} is {data!r}; expected the settings of a {cls.__name__}")
     hints = get_type_hints(cls)
     known = [f.name for f in dataclasses.fields(cls)]
     values = {}
@@ -20,7 +22,7 @@ def from_dict(cls: type[T], data: dict[str, Any], where: str = "config") -> T:
         if name not in known:
             raise ValueError(f"{where}.{name} is unknown; expected one of {', '.join(known)}")
         kind = hints[name]
-        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        if dataclasses.is_dataclass(kind):
             assert isinstance(kind, type)
             value = from_dict(kind, value, f"{where}.{name}")
         elif get_origin(kind) is tuple:

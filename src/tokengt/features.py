@@ -23,6 +23,8 @@ class FeatureSpec:
     width: int = 0
 
     def __post_init__(self) -> None:
+        if self.width < 0 or any(size < 1 for size in self.categories):
+            raise ValueError(f"{self!r}: expected a width of 0 or more, and categories of 1 or more each")
         if self.categories and self.width:
             raise ValueError("features are either categories or floats; give categories or width, not both")
 
@@ -33,7 +35,7 @@ class FeatureSpec:
             return cls()
         if features.is_floating_point():
             return cls(width=features.shape[1])
-        sizes = features.amax(0) + 1 if len(features) else torch.ones(features.shape[1])
+        sizes = (features.amax(0) + 1).clamp(min=1) if len(features) else torch.ones(features.shape[1])
         return cls(categories=tuple(int(size) for size in sizes.tolist()))
 
     def __str__(self) -> str:
@@ -58,11 +60,8 @@ class FeatureEncoder(nn.Module):
         sizes = torch.tensor((0, *spec.categories[:-1]), dtype=torch.int64)
         self.register_buffer("offsets", sizes.cumsum(0), persistent=False)
 
-    def forward(
-        self, features: Shaped[Tensor, "rows _"] | None, batch: GraphBatch, segments: Segments
-    ) -> Float[Tensor, "rows dim"] | None:
-        """Embedded features, or None without any. ``batch`` and ``segments`` name the graph in an error."""
-        self._check(features, batch, segments)
+    def forward(self, features: Shaped[Tensor, "rows _"] | None) -> Float[Tensor, "rows dim"] | None:
+        """Embedded features, or None without any; :meth:`check` them first."""
         if features is None:
             return None
         if self.table is not None:
@@ -72,7 +71,9 @@ class FeatureEncoder(nn.Module):
             return out
         return None
 
-    def _check(self, features: Tensor | None, batch: GraphBatch, segments: Segments) -> None:
+    def check(self, batch: GraphBatch, segments: Segments) -> None:
+        """Raise a ValueError that names the graph, the row and the column if the batch's features do not fit."""
+        features: Tensor | None = getattr(batch, self.name)
         if features is None and segments.total == 0:
             return
         columns = len(self.spec.categories) or self.spec.width

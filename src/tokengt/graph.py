@@ -13,7 +13,6 @@ Features are integer category columns ([n, columns], the OGB layout), float vect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,15 +21,19 @@ from torch import Tensor
 
 from tokengt.ragged import Segments
 from tokengt.validation import (
+    MAX_ORDER,
+    check_distinct,
     check_indices,
     check_offsets,
     checked_features,
+    checked_members,
     common_device,
     count_nodes,
     describe_features,
+    whole_number,
 )
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = {}
 FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features")
 
 
@@ -73,10 +76,15 @@ class Graph:
         hyperedge_features: Tensor | None = None,
         extras: Mapping[str, Any] = _NOTHING,
     ) -> None:
-        nodes = count_nodes(node_features, num_nodes)
         device = common_device(
-            node_features, edge_index, edge_features, hyperedge_nodes, hyperedge_offsets, hyperedge_features
+            node_features=node_features,
+            edge_index=edge_index,
+            edge_features=edge_features,
+            hyperedge_nodes=hyperedge_nodes,
+            hyperedge_offsets=hyperedge_offsets,
+            hyperedge_features=hyperedge_features,
         )
+        nodes = count_nodes(node_features, num_nodes)
         index = torch.empty(2, 0, dtype=torch.int64, device=device) if edge_index is None else edge_index
         check_indices("edge_index", index, nodes, dims=2)
         if (hyperedge_nodes is None) != (hyperedge_offsets is None):
@@ -87,6 +95,7 @@ class Graph:
         else:
             check_indices("hyperedge_nodes", hyperedge_nodes, nodes, dims=1)
             check_offsets(hyperedge_offsets, len(hyperedge_nodes))
+            check_distinct(hyperedge_nodes, hyperedge_offsets, nodes)
         fields: dict[str, Any] = {
             "num_nodes": nodes,
             "node_features": checked_features("node_features", node_features, nodes),
@@ -97,7 +106,7 @@ class Graph:
             "hyperedge_features": checked_features(
                 "hyperedge_features", hyperedge_features, len(hyperedge_offsets) - 1
             ),
-            "extras": MappingProxyType(dict(extras)),
+            "extras": dict(extras),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -120,13 +129,11 @@ class Graph:
         is the hyperedge (all orderings, as in the paper's last appendix); larger ones stay sets.
         """
         nodes = count_nodes(node_features, num_nodes)
-        for place, members in enumerate(hyperedges):
-            if len(members) == 0 or len(set(members)) < len(members):
-                raise ValueError(
-                    f"hyperedge {place} is {list(members)}; expected one or more distinct nodes, each once"
-                )
-        sizes = torch.tensor([len(members) for members in hyperedges], dtype=torch.int64)
-        flat = torch.tensor([int(v) for members in hyperedges for v in members], dtype=torch.int64)
+        if order is not None and not 2 <= order <= MAX_ORDER:
+            raise ValueError(f"order is {order}; expected 2 to {MAX_ORDER}")
+        listed = [checked_members(place, members) for place, members in enumerate(hyperedges)]
+        sizes = torch.tensor([len(members) for members in listed], dtype=torch.int64)
+        flat = torch.tensor([node for members in listed for node in members], dtype=torch.int64)
         check_indices("hyperedges", flat, nodes, dims=1)
         features = checked_features("hyperedge_features", hyperedge_features, len(sizes))
         sets = Segments.from_lengths(sizes)
@@ -181,6 +188,7 @@ class Graph:
 
 
 CategoryRange = tuple[list[int], list[int]]
+_Known = dict[str, tuple[Tensor, CategoryRange]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,12 +209,14 @@ class GraphBatch:
     hyperedge_nodes: Int[Tensor, " incidences"]
     hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
     extras: tuple[Mapping[str, Any], ...] = ()
-    # Smallest and largest category of each column, once somebody asked; cut or moved batches inherit them.
-    _ranges: dict[str, "CategoryRange"] = field(default_factory=dict, repr=False)
+    # Smallest and largest category of each column, beside the features they bound; cut or moved batches inherit them.
+    _ranges: _Known = field(default_factory=dict, repr=False)
 
     @classmethod
     def collate(cls, graphs: Sequence[Graph]) -> "GraphBatch":
         """Pack graphs of the same feature kinds, order and device."""
+        if isinstance(graphs, Graph) or not all(isinstance(graph, Graph) for graph in graphs):
+            raise ValueError("collate needs a list of Graphs; a model takes other kinds as they are")
         if not graphs:
             raise ValueError("a batch needs at least one graph, got an empty sequence")
         device = graphs[0].device
@@ -231,16 +241,12 @@ class GraphBatch:
             extras=tuple(g.extras for g in graphs) if any(g.extras for g in graphs) else (),
         )
 
-    def select(self, index: Sequence[int] | Int[Tensor, " chosen"]) -> "GraphBatch":
-        """The graphs at these places, in this order (repeats allowed), without a loop over graphs."""
-        chosen = torch.as_tensor(index, dtype=torch.int64).cpu()
-        if len(chosen) == 0:
-            raise ValueError("select needs at least one graph, got an empty index")
-        low, high = int(chosen.min()), int(chosen.max())
-        if low < -self.num_graphs or high >= self.num_graphs:
-            wrong = low if low < -self.num_graphs else high
-            raise ValueError(f"graph {wrong} is out of range for a batch of {self.num_graphs} graphs")
-        chosen = chosen.remainder(self.num_graphs)
+    def select(self, index: Sequence[int] | Tensor) -> "GraphBatch":
+        """The graphs at these places, in this order (repeats allowed), without a loop over graphs.
+
+        ``index`` holds integers (negative ones count from the end), or one boolean a graph.
+        """
+        chosen = _checked_selection(index, self.num_graphs)
         node_rows, nodes = self.nodes.take(chosen)
         edge_rows, edges = self.edges.take(chosen)
         hyper_rows, hyperedges = self.hyperedges.take(chosen)
@@ -248,18 +254,23 @@ class GraphBatch:
         shift = nodes.starts - self.nodes.starts.index_select(0, chosen.to(self.device))
         edge_shift = shift.index_select(0, edges.ids)
         member_shift = shift.index_select(0, hyperedges.ids).index_select(0, members.ids)
+        features = {
+            "node_features": _rows(self.node_features, node_rows),
+            "edge_features": _rows(self.edge_features, edge_rows),
+            "hyperedge_features": _rows(self.hyperedge_features, hyper_rows),
+        }
         return GraphBatch(
             nodes=nodes,
-            node_features=_rows(self.node_features, node_rows),
+            node_features=features["node_features"],
             edges=edges,
             edge_index=self.edge_index.index_select(1, edge_rows) + edge_shift,
-            edge_features=_rows(self.edge_features, edge_rows),
+            edge_features=features["edge_features"],
             hyperedges=hyperedges,
             members=members,
             hyperedge_nodes=self.hyperedge_nodes.index_select(0, member_rows) + member_shift,
-            hyperedge_features=_rows(self.hyperedge_features, hyper_rows),
+            hyperedge_features=features["hyperedge_features"],
             extras=tuple(self.extras[i] for i in chosen.tolist()) if self.extras else (),
-            _ranges=self._ranges,
+            _ranges=self._inherited(features),
         )
 
     def unbatch(self) -> list[Graph]:
@@ -270,7 +281,9 @@ class GraphBatch:
         return self.num_graphs
 
     def __getitem__(self, place: int) -> Graph:
-        """Graph number ``place`` (views of this batch's tensors where possible)."""
+        """Graph number ``place`` (views of this batch's tensors where possible); :meth:`select` takes several."""
+        if whole_number(place) is None:
+            raise ValueError(f"{place!r} is no graph's number; take several graphs with select")
         if not -len(self) <= place < len(self):
             raise IndexError(f"graph {place} is out of range for a batch of {len(self)} graphs")
         place %= len(self)
@@ -293,21 +306,19 @@ class GraphBatch:
         return (self[place] for place in range(len(self)))
 
     def to(self, device: torch.device | str) -> "GraphBatch":
-        for name in FEATURE_FIELDS:
-            # Known before the data is on a GPU, a range costs no synchronisation there.
-            self.category_range(name)
+        features = {name: _moved(getattr(self, name), device) for name in FEATURE_FIELDS}
         return GraphBatch(
             nodes=self.nodes.to(device),
-            node_features=_moved(self.node_features, device),
+            node_features=features["node_features"],
             edges=self.edges.to(device),
             edge_index=self.edge_index.to(device),
-            edge_features=_moved(self.edge_features, device),
+            edge_features=features["edge_features"],
             hyperedges=self.hyperedges.to(device),
             members=self.members.to(device),
             hyperedge_nodes=self.hyperedge_nodes.to(device),
-            hyperedge_features=_moved(self.hyperedge_features, device),
+            hyperedge_features=features["hyperedge_features"],
             extras=self.extras,
-            _ranges=self._ranges,
+            _ranges=self._inherited(features),
         )
 
     def category_range(self, name: str) -> CategoryRange | None:
@@ -318,10 +329,18 @@ class GraphBatch:
         features = getattr(self, name)
         if features is None or features.is_floating_point() or features.numel() == 0:
             return None
-        if name not in self._ranges:
+        known = self._ranges.get(name)
+        if known is None or known[0] is not features:
             low, high = torch.aminmax(features, dim=0)
-            self._ranges[name] = low.tolist(), high.tolist()
-        return self._ranges[name]
+            known = self._ranges[name] = features, (low.tolist(), high.tolist())
+        return known[1]
+
+    def _inherited(self, features: Mapping[str, Tensor | None]) -> _Known:
+        """This batch's ranges for features taken or moved from it; on a GPU, asking anew would mean to wait for it."""
+        ranges = {name: self.category_range(name) for name in FEATURE_FIELDS}
+        return {
+            name: (part, bounds) for name, part in features.items() if part is not None and (bounds := ranges[name])
+        }
 
     @property
     def num_graphs(self) -> int:
@@ -359,6 +378,23 @@ class GraphBatch:
             f"{hyper}, node_features={describe_features(self.node_features)}, "
             f"edge_features={describe_features(self.edge_features)})"
         )
+
+
+def _checked_selection(index: Sequence[int] | Tensor, graphs: int) -> Int[Tensor, " chosen"]:
+    """Places of graphs, 0 to ``graphs - 1``, on the CPU."""
+    chosen = torch.as_tensor(index).cpu()
+    if chosen.dtype == torch.bool and chosen.shape == (graphs,):
+        chosen = torch.nonzero(chosen).flatten()
+    if chosen.numel() == 0:
+        raise ValueError("select needs at least one graph, got an empty index")
+    if chosen.ndim != 1 or chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
+        raise ValueError(
+            f"select needs a list of integers or {graphs} booleans, got {chosen.dtype} of shape {list(chosen.shape)}"
+        )
+    low, high = (int(bound) for bound in torch.aminmax(chosen))
+    if low < -graphs or high >= graphs:
+        raise ValueError(f"graph {low if low < -graphs else high} is out of range for a batch of {graphs} graphs")
+    return chosen.long().remainder(graphs)
 
 
 def _check_alike(graphs: Sequence[Graph]) -> None:
@@ -411,7 +447,7 @@ def _ordered_tuples(
 ) -> tuple[Int[Tensor, "order tuples"], Int[Tensor, " tuples"]]:
     """All ordered ``order``-tuples whose entries are exactly a set's members, and the set each came from."""
     tuples, source = [torch.empty(order, 0, dtype=torch.int64)], [torch.empty(0, dtype=torch.int64)]
-    for size in range(1, order + 1):
+    for size in [size for size in torch.unique(sets.host_lengths).tolist() if size <= order]:
         places = [p for p in product(range(size), repeat=order) if len(set(p)) == size]
         chosen = torch.nonzero(sets.host_lengths == size).flatten()
         members = flat[sets.starts[chosen][:, None] + torch.arange(size)]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tokengt.graph import GraphBatch
 from tokengt.tokens import TokenBatch
+from tokengt.validation import INTEGERS
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Head(nn.Module):
             return tokens.edges
         assert pairs is not None
         check_pairs(pairs, batch)
-        nodes = tokens.nodes
+        pairs, nodes = pairs.long(), tokens.nodes
         first, second = nodes.index_select(0, pairs[0]), nodes.index_select(0, pairs[1])
         if self.config.symmetric:
             return torch.cat([first + second, first * second], 1)
@@ -78,13 +79,15 @@ class Head(nn.Module):
 
 def check_pairs(pairs: Tensor, batch: GraphBatch) -> None:
     """Pairs are node numbers of the packed batch, both of the same graph."""
-    if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.is_floating_point():
+    if not isinstance(pairs, Tensor):
+        raise ValueError(f"pairs must be a torch.Tensor of shape [2, pairs], got {type(pairs).__name__}")
+    if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype not in INTEGERS:
         raise ValueError(f"pairs must be integers of shape [2, pairs], got {list(pairs.shape)} {pairs.dtype}")
     if pairs.shape[1] == 0:
         return
     if int(pairs.min()) < 0 or int(pairs.max()) >= batch.num_nodes:
         raise ValueError(f"pairs name nodes outside 0 to {batch.num_nodes - 1} of the packed batch")
-    graph = batch.nodes.ids[pairs]
+    graph = batch.nodes.ids[pairs.long()]
     apart = torch.nonzero(graph[0] != graph[1]).flatten()
     if len(apart):
         place = int(apart[0])

@@ -4,6 +4,7 @@ Every kind is a function of the batch and a source of random draws. In training 
 At evaluation they are keyed by the graph itself (its nodes and edges, whatever their listed order), so the same
 graph with the same node order always gets the same identifiers, alone or in any batch. Renumbering the nodes
 draws anew: predictions of a model with random identifiers depend on node order; averaging draws reduces that.
+First-order identifiers, one a token, depend on the listed order of the edges as well.
 """
 
 import math
@@ -106,11 +107,16 @@ def given_identifiers(batch: GraphBatch, config: IdentifierConfig, node_ids: Ten
     if config.kind == "none" or config.first_order:
         raise ValueError(f"node_ids were given to a model with {config.kind!r} identifiers, which takes none")
     expected = [batch.num_nodes, config.dim]
+    if not isinstance(node_ids, Tensor):
+        raise ValueError(f"node_ids must be a torch.Tensor, got {type(node_ids).__name__}")
     if list(node_ids.shape) != expected or not node_ids.is_floating_point():
         raise ValueError(
             f"node_ids is {str(node_ids.dtype).removeprefix('torch.')} of shape {list(node_ids.shape)}; "
             f"expected floats of shape {expected}"
         )
+    # On a GPU this would wait for the data, every step.
+    if not node_ids.is_cuda and not bool(torch.isfinite(node_ids).all()):
+        raise ValueError("node_ids holds a NaN or an infinity; expected finite numbers")
     return Identifiers(node_ids)
 
 

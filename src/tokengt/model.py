@@ -41,6 +41,12 @@ class TokenGTConfig:
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     head: HeadConfig = field(default_factory=HeadConfig)
 
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ValueError(f"dim is {self.dim}; expected at least 1")
+        if self.head.level == "graph" and self.head.readout == "token" and not self.tokens.graph_token:
+            raise ValueError("a graph head reads the [graph] token; set tokens.graph_token=True or head.readout='sum'")
+
     def to_dict(self) -> dict[str, Any]:
         return configs.to_dict(self)
 
@@ -65,6 +71,8 @@ class TokenGT(nn.Module):
 
     def __init__(self, config: TokenGTConfig) -> None:
         super().__init__()
+        if not isinstance(config, TokenGTConfig):
+            raise ValueError(f"a TokenGT is built from a TokenGTConfig, got {type(config).__name__}")
         self.config = config
         self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers)
         self.encoder = Encoder(config.dim, config.encoder)
@@ -142,20 +150,25 @@ class TokenGT(nn.Module):
     def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> "TokenGT":
         """Read what :meth:`save_pretrained` wrote, in evaluation mode; anything else is refused."""
         description, state = read_model(Path(folder))
-        model = cls(TokenGTConfig.from_dict(description))
-        model.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
-        model.load_state_dict(state)
+        try:
+            model = cls(TokenGTConfig.from_dict(description))
+            model.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
+            model.load_state_dict(state)
+        except (TypeError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{folder}: config.json does not describe the weights beside it ({reason})") from error
         return model.to(device).eval()
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Evaluation mode inside, whatever happens there; then as it was."""
-        training = self.training
+        modes = {module: module.training for module in self.modules()}
         self.eval()
         try:
             yield
         finally:
-            self.train(training)
+            for module, mode in modes.items():
+                module.training = mode
 
     @eager_only
     def _tokens(
@@ -170,7 +183,7 @@ class TokenGT(nn.Module):
         else:
             found = given_identifiers(batch, ids, node_ids)
         tokens: TokenBatch = self.tokenizer(batch, None if found is None else found.to(weight))
-        _ = tokens.segments.ids  # cached here: a compiled encoder could not compute it without leaving its graph
+        _ = tokens.segments.ids, batch.nodes.ids  # cached here: compiled code would leave its graph to compute them
         links = (
             RowLinks(*self.tokenizer.incident_rows(batch, tokens))
             if self.config.encoder.sparse_basis_residual

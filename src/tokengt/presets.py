@@ -16,6 +16,11 @@ from tokengt.transformer import EncoderConfig
 Ids = Literal["laplacian", "orf"]
 
 
+def _check_ids(ids: str) -> None:
+    if ids not in ("laplacian", "orf"):
+        raise ValueError(f"ids is {ids!r}; expected 'laplacian' or 'orf'")
+
+
 def molecule_tokens() -> TokensConfig:
     """OGB's 9 atom and 3 bond columns."""
     return TokensConfig(
@@ -29,6 +34,7 @@ def regression(ids: Ids = "laplacian") -> TokenGTConfig:
 
     MLP width, input norm and the split of dropout are the authors' code's; the paper does not give them.
     """
+    _check_ids(ids)
     identifiers = (
         IdentifierConfig(kind="laplacian", dim=16, dropout=0.2)
         if ids == "laplacian"
@@ -62,6 +68,7 @@ def regression_performer() -> TokenGTConfig:
 
 def basis(ids: Ids = "laplacian") -> TokenGTConfig:
     """The synthetic experiment of Table 1: one layer, d = 1024, bell(4) = 15 heads of 128, Lap 20 or ORF 24."""
+    _check_ids(ids)
     return TokenGTConfig(
         dim=1024,
         tokens=TokensConfig(graph_token=False, null_token=True),

@@ -35,7 +35,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except ValueError as error:
         raise ValueError(f"{folder / 'config.json'} is not valid JSON: {error}") from error
     found = description.get("format") if isinstance(description, dict) else None
-    if found != _FORMAT:
+    if found != _FORMAT or not isinstance(description.get("model"), dict):
         raise ValueError(f"{folder / 'config.json'} has format {found!r}; expected {_FORMAT!r}")
     weights = (folder / "model.safetensors").read_bytes()
     if checksum(weights) != description.get("sha256"):

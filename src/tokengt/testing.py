@@ -21,6 +21,8 @@ def permute_graph(
     hyperedges: Int[Tensor, " hyperedges"] | None = None,
 ) -> Graph:
     """The same graph with node ``nodes[i]`` now called i and its edges and hyperedges listed in another order."""
+    if not torch.equal(nodes.sort().values, torch.arange(graph.num_nodes, device=nodes.device)):
+        raise ValueError(f"nodes must be a permutation of 0 to {graph.num_nodes - 1}")
     renamed = torch.empty_like(nodes)
     renamed[nodes] = torch.arange(graph.num_nodes, device=nodes.device)
     order = torch.arange(graph.num_edges, device=nodes.device) if edges is None else edges
@@ -88,6 +90,8 @@ def _check(
         raise ValueError("first-order identifiers are drawn anew for every token: no model with them is symmetric")
     if isinstance(model, nn.Module) and model.training:
         raise ValueError("the model is in training mode, where dropout and draws change every call; call model.eval()")
+    if level not in ("graph", "node", "edge"):
+        raise ValueError(f"level is {level!r}; expected 'node' or 'edge'")
     generator = torch.Generator().manual_seed(seed)
     batch = GraphBatch.collate([graph])
     if node_ids is None and isinstance(model, TokenGT):

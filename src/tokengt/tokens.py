@@ -6,7 +6,7 @@ written as the sum of its blocks: features, node identifiers, type identifiers.
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tokengt.features import FeatureEncoder, FeatureSpec
 from tokengt.graph import GraphBatch
 from tokengt.identifiers import IdentifierConfig, Identifiers
+from tokengt.interop.pyg import as_batch
 from tokengt.ragged import Segments, interleave, segment_sum
 from tokengt.structure.tuples import MergedEdges, bell_number, equality_patterns, merge_directions
 
@@ -67,8 +68,12 @@ class TokensConfig:
             raise ValueError(f"order {self.order} with layout {self.layout!r}; expected order 2, or more if 'directed'")
 
     @classmethod
-    def for_batch(cls, batch: GraphBatch) -> "TokensConfig":
-        """The configuration that reads this data: feature kinds and sizes, order, hyperedges."""
+    def for_batch(cls, batch: Any) -> "TokensConfig":
+        """The configuration that reads this data (whatever a model takes): feature kinds and sizes, order, hyperedges.
+
+        Categories are counted up to the largest seen; give sizes by hand where later data may bring larger ones.
+        """
+        batch = as_batch(batch)
         return cls(
             node_features=FeatureSpec.of(batch.node_features),
             edge_features=FeatureSpec.of(batch.edge_features),
@@ -151,6 +156,9 @@ class Tokenizer(nn.Module):
 
     def forward(self, batch: GraphBatch, ids: Identifiers | None) -> TokenBatch:
         check_relations(batch, self.config)
+        self.node_encoder.check(batch, batch.nodes)
+        self.edge_encoder.check(batch, batch.edges)
+        self.hyperedge_encoder.check(batch, batch.hyperedges)
         merged = merge_directions(batch) if self.config.layout == "undirected" else None
         edges = batch.edges if merged is None else merged.segments
         index = _pick(batch.edge_index.T, merged)
@@ -163,13 +171,13 @@ class Tokenizer(nn.Module):
             self._specials(batch.num_graphs),
             self._sum(
                 node_kinds,
-                self.node_encoder(batch.node_features, batch, batch.nodes),
+                self.node_encoder(batch.node_features),
                 self._node_ids(batch, ids),
             ),
-            self._sum(kinds, self.edge_encoder(edge_features, batch, edges), self._edge_ids(index, ids, merged)),
+            self._sum(kinds, self.edge_encoder(edge_features), self._edge_ids(index, ids, merged)),
             self._sum(
                 hyper_kinds,
-                self.hyperedge_encoder(batch.hyperedge_features, batch, batch.hyperedges),
+                self.hyperedge_encoder(batch.hyperedge_features),
                 self._hyperedge_ids(batch, ids),
             ),
         ]

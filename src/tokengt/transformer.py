@@ -56,6 +56,10 @@ class EncoderConfig:
             raise ValueError(
                 f"num_layers is {self.num_layers} and num_heads {self.num_heads}; expected at least 0 and 1"
             )
+        for name in ("head_dim", "value_dim", "mlp_dim"):
+            width = getattr(self, name)
+            if width is not None and width < 1:
+                raise ValueError(f"{name} is {width}; expected at least 1, or None")
         for name in ("mlp_dropout", "residual_dropout", "input_dropout", "drop_path"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
@@ -156,7 +160,7 @@ class Encoder(nn.Module):
         self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
         """The maps of every layer and sequence: ``maps[layer][sequence]``."""
-        maps = []
+        maps: list[list[Tensor]] = []
         x = self.input_dropout(self.input_norm(x))
         for block in self.blocks:
             assert isinstance(block, Block)

@@ -1,13 +1,21 @@
 """Checks of a graph's tensors: each failure is one sentence that names the field and what was expected."""
 
+import operator
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch import Tensor
 
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+# Tuples of more entries have thousands of equality patterns, and are likelier a transposed list of edges.
+MAX_ORDER = 8
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def count_nodes(features: Tensor | None, num_nodes: int | None) -> int:
+    if num_nodes is not None and whole_number(num_nodes) is None:
+        raise ValueError(f"num_nodes is {num_nodes!r}; expected a whole number")
     if features is None and num_nodes is None:
         raise ValueError("a graph without node_features needs num_nodes")
     rows = num_nodes if features is None else features.shape[0] if features.ndim else -1
@@ -18,8 +26,14 @@ def count_nodes(features: Tensor | None, num_nodes: int | None) -> int:
     return int(rows)
 
 
-def common_device(*tensors: Tensor | None) -> torch.device:
-    devices = {t.device for t in tensors if t is not None}
+def common_device(**tensors: Tensor | None) -> torch.device:
+    """The device of all tensors given; what is no tensor is named."""
+    devices = set()
+    for field, tensor in tensors.items():
+        if isinstance(tensor, Tensor):
+            devices.add(tensor.device)
+        elif tensor is not None:
+            raise ValueError(f"{field} must be a torch.Tensor, got {type(tensor).__name__}")
     if len(devices) > 1:
         raise ValueError(f"a graph's tensors must be on one device, got {' and '.join(sorted(map(str, devices)))}")
     return devices.pop() if devices else torch.device("cpu")
@@ -27,10 +41,12 @@ def common_device(*tensors: Tensor | None) -> torch.device:
 
 def check_indices(field: str, index: Tensor, nodes: int, *, dims: int) -> None:
     shape = "[2, edges]" if dims == 2 else "[members]"
-    if index.dtype not in _INTEGERS:
+    if index.dtype not in INTEGERS:
         raise ValueError(f"{field} must hold integers, got {_dtype(index)}")
-    if index.ndim != dims or (dims == 2 and index.shape[0] < 2):
-        raise ValueError(f"{field} must have shape {shape} (or [k, tuples]), got {list(index.shape)}")
+    if index.ndim != dims or (dims == 2 and not 2 <= index.shape[0] <= MAX_ORDER):
+        more = f", or [k, tuples] with k up to {MAX_ORDER}" if dims == 2 else ""
+        hint = "; did you mean its transpose?" if index.ndim == 2 and index.shape[1] == 2 else ""
+        raise ValueError(f"{field} must have shape {shape}{more}, got {list(index.shape)}{hint}")
     if index.numel() == 0:
         return
     low, high = (int(bound) for bound in torch.aminmax(index))
@@ -43,7 +59,7 @@ def check_indices(field: str, index: Tensor, nodes: int, *, dims: int) -> None:
 
 
 def check_offsets(offsets: Tensor, members: int) -> None:
-    good = offsets.dtype in _INTEGERS and offsets.ndim == 1 and len(offsets) > 0
+    good = offsets.dtype in INTEGERS and offsets.ndim == 1 and len(offsets) > 0
     if not good or int(offsets[0]) != 0 or int(offsets[-1]) != members or bool((offsets.diff() < 1).any()):
         raise ValueError(
             f"hyperedge_offsets must be integers that rise from 0 to {members} (the length of hyperedge_nodes), "
@@ -51,10 +67,37 @@ def check_offsets(offsets: Tensor, members: int) -> None:
         )
 
 
+def whole_number(value: Any) -> int | None:
+    """An int, or anything that stands for one exactly (NumPy's integers); None for all else."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def checked_members(place: int, members: Any) -> list[int]:
+    """A hyperedge as a caller writes it: distinct whole numbers."""
+    nodes = [whole_number(node) for node in members] if isinstance(members, Iterable) else []
+    found = [node for node in nodes if node is not None]
+    if not found or len(set(found)) < len(nodes):
+        raise ValueError(f"hyperedge {place} is {members!r}; expected a list of one or more distinct nodes, each once")
+    return found
+
+
+def check_distinct(members: Tensor, offsets: Tensor, nodes: int) -> None:
+    """A hyperedge is a set: no node twice."""
+    owner = torch.repeat_interleave(offsets.diff())
+    keys, counts = torch.unique(owner * nodes + members, return_counts=True)
+    twice = torch.nonzero(counts > 1).flatten()
+    if len(twice):
+        hyperedge, node = divmod(int(keys[twice[0]]), nodes)
+        raise ValueError(f"hyperedge {hyperedge} holds node {node} twice; expected distinct nodes")
+
+
 def checked_features(field: str, features: Tensor | None, rows: int) -> Tensor | None:
     if features is None:
         return None
-    if features.dtype not in _INTEGERS + _FLOATS:
+    if features.dtype not in INTEGERS + _FLOATS:
         raise ValueError(f"{field} must hold integers (categories) or floats, got {_dtype(features)}")
     if features.ndim != 2:
         raise ValueError(f"{field} must have shape [{rows}, columns], got {list(features.shape)}")

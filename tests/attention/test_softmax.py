@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -74,7 +76,7 @@ def test_dropout_keeps_the_mean_and_drops_weights() -> None:
 
 def test_refuses_scores_that_do_not_fit() -> None:
     q, k, v, segments = packed([200_000], heads=4, dim=1, value=1, dtype=torch.float32)
-    sentence = r"with attention dropout would hold 596.0 GiB of scores for one sequence of 200,000 tokens.*'favor'"
+    sentence = r"with attention dropout would hold 1,788\.1 GiB of scores for 4 heads and up to 200,000 tokens.*'favor'"
     with pytest.raises(ValueError, match=sentence):
         softmax_attention(q, k, v, segments, dropout=0.1)
     with pytest.raises(ValueError, match=r"with attention maps would hold 596\.0 GiB"):
@@ -91,14 +93,33 @@ def test_warns_of_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     softmax_attention(q, k, v, segments)
 
 
-def test_long_sequences_need_linear_memory() -> None:
-    """20,000 tokens would be 3.2 GB of float32 scores a head; the fused path writes none of them."""
-    import resource
+LINEAR_MEMORY = """
+import resource, torch
+from tokengt.attention import softmax_attention
+from tokengt.ragged import Segments
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    q, k, v, segments = packed([20_000], heads=1, dim=8, value=8, dtype=torch.float32)
-    softmax_attention(q, k, v, segments)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+q, k, v = (torch.randn(20_000, 1, 8) for _ in range(3))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+softmax_attention(q, k, v, Segments.from_lengths(torch.tensor([20_000])))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_long_sequences_need_linear_memory() -> None:
+    """20,000 tokens would be 1.6 GB of float32 scores; the fused path writes none. (A peak needs its own process.)"""
+    done = subprocess.run([sys.executable, "-c", LINEAR_MEMORY], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 500_000
+
+
+def test_refusal_counts_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v, segments = packed([10] * 50, heads=2, dim=4, value=4)
+    monkeypatch.setattr(softmax, "SCORE_LIMIT_BYTES", 50 * 100 * 2 * 8)
+    attention_weights(q, k, segments)
+    with pytest.raises(ValueError, match="attention dropout"):
+        softmax_attention(q, k, v, segments, dropout=0.1)
+    monkeypatch.setattr(softmax, "SCORE_LIMIT_BYTES", 50 * 100 * 2 * 8 - 1)
+    with pytest.raises(ValueError, match="attention maps"):
+        attention_weights(q, k, segments)
 
 
 def test_varlen_says_what_it_needs() -> None:

@@ -243,7 +243,7 @@ def _graphs(draw: st.DrawFn, edge_columns: int | None, node_columns: int | None,
     nodes = draw(st.integers(1, 4))
     node = st.integers(0, nodes - 1)
     edges = draw(st.lists(st.tuples(node, node), max_size=5))
-    sets = draw(st.lists(st.lists(node, min_size=1, max_size=3), max_size=3)) if hyperedges else []
+    sets = draw(st.lists(st.lists(node, min_size=1, max_size=3, unique=True), max_size=3)) if hyperedges else []
     return Graph(
         None if node_columns is None else torch.rand(nodes, node_columns),
         torch.tensor(edges, dtype=torch.int64).view(-1, 2).T,

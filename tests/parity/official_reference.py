@@ -111,11 +111,12 @@ def _softmax(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 def _performer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     def phi(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+        # Their stabilisers carry no gradient either.
         x = x / x.shape[2] ** 0.25
         dash = x @ w.T
-        return (torch.exp(dash - x.square().sum(2, keepdim=True) / 2 - dash.amax(dims, keepdim=True)) + 1e-4) / len(
-            w
-        ) ** 0.5
+        return (
+            torch.exp(dash - x.square().sum(2, keepdim=True) / 2 - dash.detach().amax(dims, keepdim=True)) + 1e-4
+        ) / len(w) ** 0.5
 
     table = phi(q, (2,)) @ phi(k, (1, 2)).transpose(1, 2)
     return table @ v / table.sum(2, keepdim=True)

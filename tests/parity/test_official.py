@@ -60,6 +60,25 @@ def test_equals_the_authors_equations(case: str) -> None:
         assert torch.allclose(found[place], expected, atol=5e-6), case
 
 
+@pytest.mark.parametrize("case", ["laplacian", "orf", "no identifiers, no types", "performer"])
+def test_gradients_equal_those_of_the_authors_equations(case: str) -> None:
+    """The same path as the recorded fixtures, for those who do not have them."""
+    plain = random_state(heads=HEADS, **CASES[case])  # type: ignore[arg-type]
+    state = {name: tensor.double().requires_grad_(tensor.is_floating_point()) for name, tensor in plain.items()}
+    model = model_from_official({name: tensor.detach() for name, tensor in state.items()}, options()).double()
+    graph, ids = GRAPHS[1], torch.randn(12, model.config.identifiers.dim, dtype=torch.float64)
+    own = None if model.config.identifiers.kind == "none" else ids
+    expected = predict(state, HEADS, graph.node_features, graph.edge_index, graph.edge_features, own)
+    expected.sum().backward()
+    model(graph, node_ids=own).sum().backward()
+    gradients = {name: torch.zeros_like(t) if t.grad is None else t.grad for name, t in state.items()}
+    converted = convert_state(gradients, model.config)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        difference = (parameter.grad - converted[name]).abs().max()
+        assert difference < 1e-10 * max(1.0, float(converted[name].abs().max())), name
+
+
 @pytest.mark.parametrize("name", ["lap8", "orf16"])
 def test_recorded_outputs_and_gradients(shared: Path, name: str) -> None:
     """The authors' own numbers: outputs to 2e-6, gradients to 2e-6 of the largest entry of their tensor (the fixture's
@@ -109,8 +128,7 @@ def test_laplacian_ids_equal_the_recorded_ones_up_to_the_basis(shared: Path) -> 
 def test_published_sizes() -> None:
     """12 x 768: the authors' 48,492,289 parameters less the 592,128 that no output depends on."""
     state = random_state(dim=768, layers=12, mlp=768, id_dim=16)
-    buffers = 0
-    assert sum(tensor.numel() for tensor in state.values()) - buffers == 48_492_289
+    assert sum(tensor.numel() for tensor in state.values()) == 48_492_289
     model = model_from_official(state, options(encoder_attention_heads=32))
     assert sum(parameter.numel() for parameter in model.parameters()) == 47_900_161
     for ids in ("laplacian", "orf"):
@@ -176,3 +194,35 @@ def test_not_their_model() -> None:
     mixed = random_state(ids="lap") | {"encoder.graph_encoder.graph_feature.orf_encoder.weight": torch.zeros(16, 4)}
     with pytest.raises(ValueError, match="mixes lap and orf"):
         model_from_official(mixed, options())
+
+
+@pytest.mark.parametrize(
+    "missing", ["encoder.layer_norm.weight", "encoder.graph_encoder.graph_feature.edge_encoder.weight"]
+)
+def test_an_incomplete_state_names_what_is_missing(missing: str) -> None:
+    state = random_state()
+    del state[missing]
+    with pytest.raises(ValueError, match=f"{missing} is missing"):
+        model_from_official(state, options())
+
+
+def test_unset_arguments_and_unknown_tensors_do_no_harm() -> None:
+    state = random_state(heads=HEADS)
+    expected = model_from_official(state, options())(GRAPHS[0])
+    odd = state | {"encoder.other_layers.weight": torch.zeros(1)}
+    found = model_from_official(odd, options(dropout=None, attention_dropout=None, lap_node_id_eig_dropout=None))
+    assert torch.equal(found(GRAPHS[0]), expected)
+    assert not found.training
+
+
+def test_a_performer_without_its_features_still_becomes_one() -> None:
+    assert model_from_official(random_state(), options(performer=True)).config.encoder.attention.kind == "favor"
+
+
+@pytest.mark.parametrize("checkpoint", [{"model": {}}, {"model": {}, "cfg": [1]}, {"model": {}, "args": 3}, [1], {}])
+def test_odd_checkpoints_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], checkpoint: object
+) -> None:
+    torch.save(checkpoint, tmp_path / "odd.pt")
+    assert main(["import-official", str(tmp_path / "odd.pt"), "--out", str(tmp_path / "model")]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -76,8 +76,8 @@ def test_hyperedges_and_tuples_are_cliques_without_a_diagonal() -> None:
     both = Graph(
         edge_index=torch.tensor([[0, 2], [1, 3]]),
         num_nodes=5,
-        hyperedge_nodes=torch.tensor([1, 0, 2, 1]),
-        hyperedge_offsets=torch.tensor([0, 4]),
+        hyperedge_nodes=torch.tensor([1, 0, 2]),
+        hyperedge_offsets=torch.tensor([0, 3]),
     )
     np.testing.assert_allclose(laplacian_of(both), expected, atol=1e-12)
 

@@ -4,7 +4,7 @@ import torch
 
 from tests.structure.graph_families import complete, cycle, grid, hypercube, path, random_graph, relabelled, star, union
 from tokengt.graph import Graph, GraphBatch
-from tokengt.structure import lanczos
+from tokengt.structure import components, lanczos
 from tokengt.structure.components import _sparse_laplacian
 from tokengt.structure.laplacian import LaplacianSpectrum, Which, laplacian_eigenvectors, spectrum_with_limit
 
@@ -73,6 +73,7 @@ def test_lanczos_falls_back_to_factorisation(monkeypatch: pytest.MonkeyPatch) ->
 def test_lanczos_that_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanczos, "_AFFORDABLE_FACTOR", 0.0)
     monkeypatch.setattr(lanczos, "_RESTARTS", 2)
+    monkeypatch.setattr(components, "_DENSE_FALLBACK", 0)
     batch = GraphBatch.collate([path(600)])
     with pytest.warns(UserWarning, match="another machine may return others"):
         spectrum = spectrum_with_limit(batch, 4, "lowest", dense_limit=8)
@@ -120,7 +121,14 @@ def test_large_torus_has_its_repeated_eigenvalues() -> None:
     assert residual(graph, spectrum) < 1e-8
 
 
-def test_an_eigenspace_too_large_to_compute_whole_is_said_once() -> None:
+def test_a_large_eigenspace_of_a_moderate_graph_is_computed_whole() -> None:
+    batch = GraphBatch.collate([star(1100)])
+    dense, sparse = (spectrum_with_limit(batch, 6, "lowest", limit) for limit in (5000, 1000))
+    np.testing.assert_allclose(sparse.vectors, dense.vectors, atol=1e-8)
+
+
+def test_an_eigenspace_too_large_to_compute_whole_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(components, "_DENSE_FALLBACK", 0)
     graph = star(3000)
     with pytest.warns(UserWarning, match=r"graph 0 \(3000 nodes\).*too many eigenvalues") as caught:
         spectrum = laplacian_eigenvectors(GraphBatch.collate([graph]), 6)

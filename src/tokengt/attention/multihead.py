@@ -42,6 +42,8 @@ class AttentionConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; expected at least 1, or None")
+        if self.eps < 0:
+            raise ValueError(f"eps is {self.eps}; expected 0 or more")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"attention dropout is {self.dropout}; expected 0 or more and below 1")
 

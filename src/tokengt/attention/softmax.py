@@ -17,8 +17,10 @@ from tokengt.tracing import eager_only
 
 Backend = Literal["auto", "bucketed", "varlen"]
 
-# One sequence's score matrix may take this much memory before we refuse to write it out.
-SCORE_LIMIT_BYTES = 4 * 2**30
+# Score matrices of one call may take this much memory before we refuse to write them out.
+SCORE_LIMIT_BYTES = 8 * 2**30
+# Where scores are written out in training: scores, weights, and weights after dropout, kept for the backward.
+_TRAINING_COPIES = 3
 # Work of one call above which a person would want to know before waiting (about ten seconds on either).
 WORK_WARNING_FLOP = {"cpu": 1e12, "cuda": 1e15}
 
@@ -39,9 +41,10 @@ def softmax_attention(
     written out, so a sequence too long for that is refused with a ValueError; without it, memory is linear in
     tokens and only the work is quadratic.
     """
-    if dropout > 0:
+    # A GPU has fused kernels with dropout, in all precisions but the highest.
+    if dropout > 0 and (not query.is_cuda or query.dtype == torch.float64):
         advice = "use attention kind 'favor', which is linear in tokens, or set the attention dropout to 0"
-        refuse_large_scores(segments, query, "with attention dropout", advice)
+        refuse_large_scores(segments, query, _TRAINING_COPIES, "with attention dropout", advice)
     else:
         warn_of_work(segments, query, value)
     fits = _varlen_fits(query, value, dropout)
@@ -62,7 +65,7 @@ def attention_weights(
     segments: Segments,
 ) -> list[Float[Tensor, "heads _ _"]]:
     """The matrices alpha themselves, one [heads, length, length] tensor a sequence."""
-    refuse_large_scores(segments, query, "with attention maps", "ask for the maps of fewer tokens")
+    refuse_large_scores(segments, query, 1, "with attention maps", "ask for the maps of fewer tokens")
     maps = []
     for start, stop in zip(segments.host[:-1].tolist(), segments.host[1:].tolist(), strict=True):
         rows_q, rows_k = query[start:stop].transpose(0, 1), key[start:stop].transpose(0, 1)
@@ -71,27 +74,30 @@ def attention_weights(
     return maps
 
 
-def refuse_large_scores(segments: Segments, query: Tensor, why: str, advice: str) -> None:
-    """Raise before a score matrix is written out that would not fit."""
-    length, heads = segments.max_length, query.shape[1]
-    needed = heads * length**2 * query.element_size()
+def refuse_large_scores(segments: Segments, query: Tensor, copies: int, why: str, advice: str) -> None:
+    """Raise before score matrices are written out that would not fit."""
+    needed = copies * query.shape[1] * _squared_lengths(segments) * query.element_size()
     if needed > SCORE_LIMIT_BYTES:
+        limit = SCORE_LIMIT_BYTES / 2**30
         raise ValueError(
-            f"softmax attention {why} would hold {needed / 2**30:,.1f} GiB of scores for one sequence of "
-            f"{length:,} tokens and {heads} heads (the limit is {SCORE_LIMIT_BYTES / 2**30:g} GiB); {advice}"
+            f"softmax attention {why} would hold {needed / 2**30:,.1f} GiB of scores for {query.shape[1]} heads and "
+            f"up to {segments.max_length:,} tokens a sequence (the limit is {limit:g} GiB); {advice}"
         )
 
 
 def warn_of_work(segments: Segments, query: Tensor, value: Tensor) -> None:
     """Say how much a call costs when a person would wait for it."""
-    squares = float((segments.host_lengths.double() ** 2).sum())
-    flop = 2 * query.shape[1] * (query.shape[2] + value.shape[2]) * squares
+    flop = 2 * query.shape[1] * (query.shape[2] + value.shape[2]) * _squared_lengths(segments)
     if flop > WORK_WARNING_FLOP.get(query.device.type, 1e15):
         warnings.warn(
             f"softmax attention over up to {segments.max_length:,} tokens a sequence costs about "
             f"{flop / 1e12:,.1f} TFLOP a layer; attention kind 'favor' is linear in tokens",
             stacklevel=3,
         )
+
+
+def _squared_lengths(segments: Segments) -> float:
+    return float(segments.host_lengths.double().square().sum())
 
 
 def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropout: float) -> Tensor:

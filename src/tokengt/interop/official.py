@@ -5,6 +5,8 @@ head, a LayerNorm on the input, none at the end. Their layers that no output dep
 encoder's ``final_layer_norm``) are left behind. Where their code types a self-loop as a node, ours types it as an edge.
 """
 
+import re
+import warnings
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,17 +30,22 @@ _ID_ENCODERS: dict[str, IdentifierKind] = {"lap": "laplacian", "orf": "orf", "ra
 
 
 def model_from_official(state_dict: Mapping[str, Tensor], args: Mapping[str, Any] | Namespace) -> TokenGT:
-    """A model that predicts what the authors' model with this state predicts.
+    """A model, in evaluation mode, that predicts what the authors' model with this state predicts.
 
     Args:
         state_dict: theirs (``checkpoint["model"]``).
         args: their hyper-parameters (``checkpoint["cfg"]["model"]`` or ``checkpoint["args"]``).
     """
-    options = dict(vars(args)) if isinstance(args, Namespace) else dict(args)
-    config = _config(state_dict, options)
+    # What is None was not set: their defaults apply.
+    options = {name: value for name, value in _as_dict(args).items() if value is not None}
+    try:
+        config = _config(state_dict, options)
+        converted = convert_state(state_dict, config)
+    except KeyError as error:
+        raise ValueError(f"the state is not the authors' TokenGT: {error.args[0]} is missing") from error
     model = TokenGT(config)
-    model.load_state_dict(convert_state(state_dict, config) | _redraw_ages(model))
-    return model
+    model.load_state_dict(_own_buffers(model) | converted)
+    return model.eval()
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -49,16 +56,31 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     safe: list[Any] = [Namespace, np.dtype, np.ndarray, multiarray.scalar, multiarray._reconstruct]
     safe += [type(np.dtype(name)) for name in ("float32", "float64", "int32", "int64", "bool")]
     try:
-        with torch.serialization.safe_globals(safe):
+        with torch.serialization.safe_globals(safe), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickle protocols, whatever the file is
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:
-        raise ValueError(f"{path} is no checkpoint that can be read safely: {error}") from error
+        # torch's own text goes on to advise unsafe loading.
+        found = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
+        reason = f"it holds code ({found[1]})" if found else "it is no file that torch.save wrote"
+        raise ValueError(f"{path} is no checkpoint that can be read safely: {reason}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         raise ValueError(f"{path} is no fairseq checkpoint: it has no 'model' state")
-    args = checkpoint.get("args") or (checkpoint.get("cfg") or {}).get("model")
+    settings = checkpoint.get("cfg")
+    args = checkpoint.get("args") or (settings.get("model") if isinstance(settings, dict) else None)
     if args is None:
         raise ValueError(f"{path} holds no hyper-parameters: expected 'args' or 'cfg.model'")
-    return checkpoint["model"], dict(vars(args)) if isinstance(args, Namespace) else dict(args)
+    return checkpoint["model"], _as_dict(args)
+
+
+def _as_dict(args: Any) -> dict[str, Any]:
+    if isinstance(args, Namespace):
+        return dict(vars(args))
+    if not isinstance(args, Mapping):
+        raise ValueError(f"the hyper-parameters are {type(args).__name__}; expected a dict or a Namespace")
+    return dict(args)
 
 
 def convert_state(state: Mapping[str, Tensor], config: TokenGTConfig) -> dict[str, Tensor]:
@@ -107,11 +129,13 @@ def _convert_block(state: Mapping[str, Tensor], layer: int) -> dict[str, Tensor]
 
 
 def _config(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> TokenGTConfig:
-    _check_supported(state, options)
+    _check_supported(options)
     atoms, bonds = state[_FEATURE + "atom_encoder.weight"], state[_FEATURE + "edge_encoder.weight"]
     dropout = float(options.get("dropout", 0.0))
     projection = state.get(f"{_GRAPH}layers.0.self_attn.fast_attention.projection_matrix")
-    layers = 1 + max(int(name.removeprefix(_GRAPH + "layers.").split(".")[0]) for name in state if "layers." in name)
+    performer = bool(options.get("performer")) or projection is not None
+    prefix = _GRAPH + "layers."
+    layers = len({name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)})
     return TokenGTConfig(
         dim=atoms.shape[1],
         tokens=TokensConfig(
@@ -126,7 +150,7 @@ def _config(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> TokenGTC
             num_heads=int(options["encoder_attention_heads"]),
             mlp_dim=state[f"{_GRAPH}layers.0.feedforward.fc1.weight"].shape[0],
             attention=AttentionConfig(
-                kind="softmax" if projection is None else "favor",
+                kind="favor" if performer else "softmax",
                 dropout=float(options.get("attention_dropout", 0.0)),
                 num_features=None if projection is None else projection.shape[0],
                 redraw_interval=options.get("performer_feature_redraw_interval", 1000),
@@ -143,7 +167,7 @@ def _config(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> TokenGTC
     )
 
 
-def _check_supported(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> None:
+def _check_supported(options: Mapping[str, Any]) -> None:
     if options.get("postnorm"):
         raise ValueError("the checkpoint was trained with postnorm; only the published prenorm models are supported")
     if options.get("performer_generalized_attention"):
@@ -152,10 +176,6 @@ def _check_supported(state: Mapping[str, Tensor], options: Mapping[str, Any]) ->
         )
     if not options.get("encoder_attention_heads"):
         raise ValueError("the checkpoint's hyper-parameters lack encoder_attention_heads")
-    needed = [_FEATURE + "atom_encoder.weight", _FEATURE + "graph_token.weight", "encoder.embed_out.weight"]
-    for name in needed:
-        if name not in state:
-            raise ValueError(f"the state is not the authors' TokenGT: {name} is missing")
 
 
 def _identifiers(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> IdentifierConfig:
@@ -176,6 +196,6 @@ def _columns(table: Tensor) -> FeatureSpec:
     return FeatureSpec(categories=(_ROWS_A_COLUMN,) * (len(table) // _ROWS_A_COLUMN))
 
 
-def _redraw_ages(model: TokenGT) -> dict[str, Tensor]:
-    """Counters of FAVOR+ that their checkpoints do not have under our names."""
-    return {name: tensor for name, tensor in model.state_dict().items() if name.endswith("draw_age")}
+def _own_buffers(model: TokenGT) -> dict[str, Tensor]:
+    """What FAVOR+ holds beside weights: their checkpoints lack the counter, and sometimes the features."""
+    return {name: tensor for name, tensor in model.state_dict().items() if name.endswith(("draw_age", "projection"))}

@@ -135,7 +135,13 @@ def _check_class(data: object) -> None:
     if "HeteroData" in names:
         raise ValueError("HeteroData has several kinds of nodes; expected one kind, as data.to_homogeneous() gives")
     if "Data" not in names:
-        raise ValueError(f"{_EXPECTED}; got {type(data).__name__}")
+        kind = type(data)
+        hint = {"networkx": ": read it with tokengt.from_networkx", "builtins": ""}.get(
+            kind.__module__.split(".")[0], ""
+        )
+        if isinstance(data, str):
+            hint = ": read SMILES with tokengt.from_smiles"
+        raise ValueError(f"{_EXPECTED}; got {kind.__module__}.{kind.__qualname__}{hint}")
 
 
 def _others(data: Any) -> dict[str, Any]:

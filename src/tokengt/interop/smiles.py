@@ -42,8 +42,9 @@ BOND_CATEGORIES = tuple(len(values) for values in BOND_VOCABULARY.values())
 
 
 def from_smiles(smiles: str) -> Graph:
-    """The molecule as RDKit reads it: hydrogens implicit, bonds in both directions.
+    """The molecule as RDKit reads it: hydrogens implicit, bonds in both directions, a salt one disconnected graph.
 
+    Atoms are numbered as the SMILES spells them; what follows a blank is a name, which RDKit leaves out.
     ``node_features`` [atoms, 9] and ``edge_features`` [2 bonds, 3] are int64 rows of :data:`ATOM_VOCABULARY`
     and :data:`BOND_VOCABULARY`; ``edge_index`` [2, 2 bonds] lists (i, j), (j, i) bond by bond.
 
@@ -55,6 +56,9 @@ def from_smiles(smiles: str) -> Graph:
         raise ValueError(
             f"expected one SMILES string, got {type(smiles).__name__}; call from_smiles for each of several"
         )
+    if not smiles.isascii():
+        # RDKit drops such characters at the ends without a word.
+        raise ValueError(f"SMILES {smiles!r} cannot be read: it holds characters that are not ASCII")
     rdkit = _rdkit()
     with rdkit.silence():
         molecule = rdkit.parse(smiles)

@@ -25,6 +25,8 @@ Array = np.ndarray
 DENSE_LIMIT = 1000
 # Lanczos pays when far fewer eigenpairs are wanted than there are.
 _LANCZOS_SHARE = 4
+# A component of this size is decomposed whole when its eigenspaces leave no other way: some seconds.
+_DENSE_FALLBACK = 3000
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,10 @@ def large_graph_spectrum(
     whole = True
     for place in torch.nonzero(sparse).flatten().tolist():
         mine = nodes[int(segments.host[place]) : int(segments.host[place + 1])]
-        found = _both_ends(laplacian[mine][:, mine], ends)
+        component_laplacian = laplacian[mine][:, mine]
+        found = _both_ends(component_laplacian, ends)
+        if not found.whole and len(mine) <= _DENSE_FALLBACK:
+            found = Eigenpairs(*np.linalg.eigh(component_laplacian.toarray()), whole=True)
         whole = whole and found.whole
         kept = np.ones((1, len(found.values)), dtype=bool)
         blocks.append(Block(mine[None], found.values[None], found.vectors[None], kept))

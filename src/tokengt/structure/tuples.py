@@ -43,10 +43,9 @@ def equality_patterns(tuples: Int[Tensor, "order tuples"]) -> Int[Tensor, " tupl
     # A pattern is told by where each entry first occurred; read those places as one number in base `order`.
     weights = order ** torch.arange(order - 1, -1, -1, device=tuples.device)
     codes = (first * weights[:, None]).sum(0)
-    table = torch.zeros(order**order, dtype=torch.int64)
-    for place, string in enumerate(growth_strings(order)):
-        table[sum(string.index(label) * order ** (order - 1 - i) for i, label in enumerate(string))] = place
-    return table.to(tuples.device).index_select(0, codes)
+    known = torch.tensor([[string.index(label) for label in string] for string in growth_strings(order)])
+    known_codes, places = torch.sort((known.to(tuples.device) * weights).sum(1))
+    return places.index_select(0, torch.searchsorted(known_codes, codes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class MergedEdges:
 def merge_directions(batch: GraphBatch) -> MergedEdges:
     """Pair (u, v) with (v, u) where their features agree.
 
-    Repeated edges pair off one by one. An edge listed in one direction only stands alone, as does a self-loop.
+    Repeated edges pair off one by one. An edge left without its reverse stands alone, as does a self-loop.
 
     Raises:
         ValueError: both directions are listed but their features differ; names the graph and the edge.
@@ -109,7 +108,7 @@ def _rank_within(keys: Int[Tensor, " edges"]) -> Int[Tensor, " edges"]:
 def _check_directions_agree(
     batch: GraphBatch, pair: Int[Tensor, " edges"], kind: Int[Tensor, " edges"], backward: Int[Tensor, " edges"]
 ) -> None:
-    """Where both directions of a pair are listed, every kind must be listed as often forward as backward."""
+    """Where both directions of a pair are listed, features of one must occur on the other too."""
     if batch.edge_features is None:
         return
     straight = (batch.edge_index[0] != batch.edge_index[1]).double()
@@ -117,8 +116,8 @@ def _check_directions_agree(
     _, pair_of = torch.unique(pair, return_inverse=True)
     both = (torch.bincount(pair_of, weights=forward) > 0) & (torch.bincount(pair_of, weights=back) > 0)
     _, kind_of = torch.unique(kind, return_inverse=True)
-    uneven = torch.bincount(kind_of, weights=forward - back) != 0
-    bad = torch.nonzero(both.index_select(0, pair_of) & uneven.index_select(0, kind_of)).flatten()
+    one_way = (torch.bincount(kind_of, weights=forward) > 0) != (torch.bincount(kind_of, weights=back) > 0)
+    bad = torch.nonzero(both.index_select(0, pair_of) & one_way.index_select(0, kind_of)).flatten()
     if len(bad):
         edge = int(bad[0])
         graph, place = batch.graph_of_row(batch.edges, edge)
