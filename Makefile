@@ -31,6 +31,7 @@ docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
 
 $(STAMP): pyproject.toml constraints.txt
+	@echo "making $(VENV): about a minute, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'

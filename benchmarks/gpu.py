@@ -117,40 +117,44 @@ def check_model(batch: GraphBatch) -> dict[str, float]:
     return errors
 
 
-def timed_steps(system: nn.Module, batch: GraphBatch) -> tuple[float, float]:
-    """Median seconds of a training step, and GiB at its peak."""
-    optimizer = torch.optim.AdamW(system.parameters(), lr=1e-5, fused=True)
-    target = torch.randn(batch.num_graphs, 1, device=GPU)
-    system.train()
+def timed(call: Callable[[], None]) -> tuple[float, float]:
+    """Median seconds of a call, and GiB at its peak."""
     torch.cuda.reset_peak_memory_stats()
     taken = []
     for _ in range(WARMUP + STEPS):
         torch.cuda.synchronize()
         start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken[WARMUP:]), torch.cuda.max_memory_allocated() / 2**30
+
+
+def training_step(system: nn.Module, batch: GraphBatch) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(system.parameters(), lr=1e-5, fused=True)
+    target = torch.randn(batch.num_graphs, 1, device=GPU)
+    system.train()
+
+    def step() -> None:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = F.l1_loss(system(batch).float(), target)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(system.parameters(), 5.0)
         optimizer.step()
-        torch.cuda.synchronize()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken[WARMUP:]), torch.cuda.max_memory_allocated() / 2**30
+
+    return step
 
 
-@torch.no_grad()
-def timed_inference(system: nn.Module, batch: GraphBatch) -> tuple[float, float]:
+def inference(system: nn.Module, batch: GraphBatch) -> Callable[[], None]:
     system.eval()
-    torch.cuda.reset_peak_memory_stats()
-    taken = []
-    for _ in range(WARMUP + STEPS):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
+
+    @torch.no_grad()
+    def infer() -> None:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             system(batch)
-        torch.cuda.synchronize()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken[WARMUP:]), torch.cuda.max_memory_allocated() / 2**30
+
+    return infer
 
 
 def measure(batch: GraphBatch) -> list[dict[str, Any]]:
@@ -165,12 +169,12 @@ def measure(batch: GraphBatch) -> list[dict[str, Any]]:
             systems: dict[str, nn.Module] = {"padded": PaddedTokenGT(model), "packed": model}
             if ids == "laplacian":
                 systems["packed compiled"] = torch.compile(model)  # type: ignore[assignment]
-            for phase, clock in (("train", timed_steps), ("infer", timed_inference)):
+            for phase, make in (("train", training_step), ("infer", inference)):
                 if phase == "infer" and dropout:
                     continue
                 seconds = {}
                 for name, system in systems.items():
-                    seconds[name], memory = clock(system, data)
+                    seconds[name], memory = timed(make(system, data))
                     rows.append(
                         {
                             "benchmark": "gpu_step",

@@ -107,7 +107,12 @@ def plot(truth: Tensor, prediction: Tensor, history: History, file: Path) -> Non
     low, high = float(truth.min()) - 0.5, float(truth.max()) + 0.5
     parity.plot([low, high], [low, high], color="0.6", linewidth=1)
     parity.scatter(truth, prediction, s=14, alpha=0.7, edgecolors="none")
-    parity.set(xlim=(low, high), aspect="equal", xlabel="measured log solubility", ylabel="predicted")
+    parity.set(
+        xlim=(low, high),
+        aspect="equal",
+        xlabel="measured log solubility (mol/l)",
+        ylabel="predicted log solubility (mol/l)",
+    )
     parity.set_title(f"{len(truth)} test molecules, RMSE {rmse(prediction, truth):.2f}")
     epochs = range(1, len(history.train) + 1)
     curves.plot(epochs, history.train, label="training (with dropout)")

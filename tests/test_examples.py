@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tokengt import TokenGT, from_smiles
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 OPTIONS = {"solubility.py": ["--epochs", "1", "--out", "out"], "attention_maps.py": ["--out", "maps/here.png"]}
 
@@ -73,10 +75,15 @@ def test_uncertainty_shrinks_with_draws(tmp_path: Path) -> None:
     assert min(spreads[3:]) > 0
 
 
-@pytest.mark.skipif(not (EXAMPLES / "solubility.py").exists(), reason="no demo yet")
 def test_solubility_reports_a_test_error_and_saves_the_model(tmp_path: Path) -> None:
     printed = run("solubility.py", tmp_path)
-    assert numbers(printed)
+    error = float(re.search(r"TokenGT, weights of epoch 1: ([\d.]+)", printed)[1])
+    floor = float(re.search(r"the training set's mean: ([\d.]+)", printed)[1])
+    assert floor == pytest.approx(2.066, abs=0.001), "the split of seed 0"
+    assert error < 1.2 * floor
+    model = TokenGT.from_pretrained(tmp_path / "out" / "model")
+    ethanol, pyrene = model.predict([from_smiles("CCO"), from_smiles("c1cc2ccc3cccc4ccc(c1)c2c34")]).mean[:, 0].tolist()
+    assert -8 < pyrene < ethanol + 1 < 4, "log units, not scaled targets"
     written = {path.name for path in (tmp_path / "out").rglob("*")}
     assert {"config.json", "model.safetensors"} <= written
     assert any(name.endswith(".png") for name in written)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.attention import AttentionConfig, MultiheadAttention
+from tokengt.attention import AttentionConfig, MultiheadAttention, refuse_large_maps
 from tokengt.ragged import Segments
 
 
@@ -160,6 +160,7 @@ class Encoder(nn.Module):
         self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
         """The maps of every layer and sequence: ``maps[layer][sequence]``."""
+        refuse_large_maps(segments, len(self.blocks) * self.config.num_heads, x.element_size())
         maps: list[list[Tensor]] = []
         x = self.input_dropout(self.input_norm(x))
         for block in self.blocks:

@@ -2,7 +2,7 @@
 
 from tokengt.attention.favor import draw_projection, favor_attention
 from tokengt.attention.multihead import AttentionConfig, MultiheadAttention
-from tokengt.attention.softmax import attention_weights, softmax_attention
+from tokengt.attention.softmax import attention_weights, refuse_large_maps, softmax_attention
 
 __all__ = [
     "AttentionConfig",
@@ -10,5 +10,6 @@ __all__ = [
     "attention_weights",
     "draw_projection",
     "favor_attention",
+    "refuse_large_maps",
     "softmax_attention",
 ]

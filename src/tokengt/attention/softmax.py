@@ -44,7 +44,8 @@ def softmax_attention(
     # A GPU has fused kernels with dropout, in all precisions but the highest.
     if dropout > 0 and (not query.is_cuda or query.dtype == torch.float64):
         advice = "use attention kind 'favor', which is linear in tokens, or set the attention dropout to 0"
-        refuse_large_scores(segments, query, _TRAINING_COPIES, "with attention dropout", advice)
+        copies = _TRAINING_COPIES * query.shape[1]
+        refuse_large_scores(segments, copies, query.element_size(), "with attention dropout", advice)
     else:
         warn_of_work(segments, query, value)
     fits = _varlen_fits(query, value, dropout)
@@ -65,7 +66,7 @@ def attention_weights(
     segments: Segments,
 ) -> list[Float[Tensor, "heads _ _"]]:
     """The matrices alpha themselves, one [heads, length, length] tensor a sequence."""
-    refuse_large_scores(segments, query, 1, "with attention maps", "ask for the maps of fewer tokens")
+    refuse_large_maps(segments, query.shape[1], query.element_size())
     maps = []
     for start, stop in zip(segments.host[:-1].tolist(), segments.host[1:].tolist(), strict=True):
         rows_q, rows_k = query[start:stop].transpose(0, 1), key[start:stop].transpose(0, 1)
@@ -74,14 +75,19 @@ def attention_weights(
     return maps
 
 
-def refuse_large_scores(segments: Segments, query: Tensor, copies: int, why: str, advice: str) -> None:
-    """Raise before score matrices are written out that would not fit."""
-    needed = copies * query.shape[1] * _squared_lengths(segments) * query.element_size()
+def refuse_large_maps(segments: Segments, maps: int, bytes_each: int) -> None:
+    """Raise before ``maps`` maps of every sequence (heads times layers) are written out that would not fit."""
+    refuse_large_scores(segments, maps, bytes_each, "with attention maps", "ask for the maps of fewer tokens")
+
+
+def refuse_large_scores(segments: Segments, copies: int, bytes_each: int, why: str, advice: str) -> None:
+    """Raise before ``copies`` score matrices of every sequence are written out that would not fit."""
+    needed = copies * _squared_lengths(segments) * bytes_each
     if needed > SCORE_LIMIT_BYTES:
         limit = SCORE_LIMIT_BYTES / 2**30
         raise ValueError(
-            f"softmax attention {why} would hold {needed / 2**30:,.1f} GiB of scores for {query.shape[1]} heads and "
-            f"up to {segments.max_length:,} tokens a sequence (the limit is {limit:g} GiB); {advice}"
+            f"softmax attention {why} would hold {needed / 2**30:,.1f} GiB of scores for up to "
+            f"{segments.max_length:,} tokens a sequence (the limit is {limit:g} GiB); {advice}"
         )
 
 
