@@ -23,7 +23,8 @@ from rdkit import Chem, rdBase
 from torch import Tensor
 
 import tokengt
-from tokengt.graph import Graph, GraphBatch
+from tokengt.batch import GraphBatch
+from tokengt.graph import Graph
 from tokengt.structure.laplacian import laplacian_eigenvectors
 
 COUNT = 16

@@ -10,9 +10,9 @@ from tokengt._version import __version__
 
 if TYPE_CHECKING:
     from tokengt.attention import AttentionConfig as AttentionConfig
+    from tokengt.batch import GraphBatch as GraphBatch
     from tokengt.features import FeatureSpec as FeatureSpec
     from tokengt.graph import Graph as Graph
-    from tokengt.graph import GraphBatch as GraphBatch
     from tokengt.heads import HeadConfig as HeadConfig
     from tokengt.identifiers import IdentifierConfig as IdentifierConfig
     from tokengt.interop.networkx import from_networkx as from_networkx
@@ -30,7 +30,7 @@ _HOMES = {
     "EncoderConfig": "tokengt.transformer",
     "FeatureSpec": "tokengt.features",
     "Graph": "tokengt.graph",
-    "GraphBatch": "tokengt.graph",
+    "GraphBatch": "tokengt.batch",
     "HeadConfig": "tokengt.heads",
     "IdentifierConfig": "tokengt.identifiers",
     "TokenGT": "tokengt.model",

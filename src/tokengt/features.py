@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from tokengt.graph import GraphBatch
+from tokengt.batch import GraphBatch
 from tokengt.ragged import Segments
 from tokengt.validation import describe_features
 

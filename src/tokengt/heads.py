@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tokengt.graph import GraphBatch
+from tokengt.batch import GraphBatch
 from tokengt.tokens import TokenBatch
 from tokengt.validation import INTEGERS
 

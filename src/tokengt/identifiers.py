@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tokengt.batch import GraphBatch
 from tokengt.draws import Draws, GeneratorDraws, KeyedDraws, chain, mix
-from tokengt.graph import GraphBatch
 from tokengt.ragged import Segments, interleave
 from tokengt.structure.laplacian import laplacian_eigenvectors
 

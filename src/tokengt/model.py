@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tokengt import config as configs
 from tokengt.attention import AttentionConfig
-from tokengt.graph import GraphBatch
+from tokengt.batch import GraphBatch
 from tokengt.heads import Head, HeadConfig
 from tokengt.identifiers import IdentifierConfig, given_identifiers, identify
 from tokengt.initialise import initialise

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.graph import Graph, GraphBatch
+from tokengt.batch import GraphBatch
+from tokengt.graph import Graph
 from tokengt.identifiers import identify
 from tokengt.model import TokenGT
 

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tokengt.batch import GraphBatch
 from tokengt.features import FeatureEncoder, FeatureSpec
-from tokengt.graph import GraphBatch
 from tokengt.identifiers import IdentifierConfig, Identifiers
 from tokengt.interop.pyg import as_batch
 from tokengt.ragged import Segments, interleave, segment_sum

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 
-from tokengt.graph import Graph, GraphBatch
+from tokengt.batch import GraphBatch
+from tokengt.graph import Graph
 from tokengt.interop.pyg import as_batch, from_pyg
 
 

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengt.graph import Graph, GraphBatch
+from tokengt.batch import GraphBatch
+from tokengt.graph import Graph
 from tokengt.interop.networkx import from_networkx, to_networkx
 
 

@@ -13,7 +13,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
-from tokengt.graph import Graph, GraphBatch
+from tokengt.batch import GraphBatch
+from tokengt.graph import Graph
 from tokengt.interop.pyg import from_pyg, to_pyg
 
 _EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]])

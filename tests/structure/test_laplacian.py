@@ -15,7 +15,8 @@ from tests.structure.graph_families import (
     thousand_graphs,
     union,
 )
-from tokengt.graph import Graph, GraphBatch
+from tokengt.batch import GraphBatch
+from tokengt.graph import Graph
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.structure.dense import eigh_by_size
 from tokengt.structure.laplacian import laplacian_eigenvectors

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from tests.structure.graph_families import complete, cycle, grid, hypercube, path, random_graph, relabelled, star, union
-from tokengt.graph import Graph, GraphBatch
+from tokengt.batch import GraphBatch
+from tokengt.graph import Graph
 from tokengt.structure import components, lanczos
 from tokengt.structure.components import _sparse_laplacian
 from tokengt.structure.laplacian import LaplacianSpectrum, Which, laplacian_eigenvectors, spectrum_with_limit

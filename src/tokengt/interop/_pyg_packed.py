@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tokengt.graph import Graph, GraphBatch
+from tokengt.batch import GraphBatch
+from tokengt.graph import Graph
 from tokengt.ragged import Segments
 
 _WANTED_NUMBERS = "hyperedge_index must number each graph's hyperedges 0, 1, 2, ..., none of them without nodes"

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokengt.graph import Graph, GraphBatch
+from tokengt.batch import GraphBatch
+from tokengt.graph import Graph
 from tokengt.interop._pyg_packed import class_names, is_batch, is_hypergraph, packed
 
 _LAYOUT, _WHOLE = "_pyg_layout", "_pyg_batch"

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tokengt.graph import GraphBatch
+from tokengt.batch import GraphBatch
 
 # A clique of pairs holds both directions: twice this many entries of A, a gigabyte and a half of indices.
 MAX_CLIQUE_PAIRS = 100_000_000

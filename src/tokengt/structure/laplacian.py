@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from tokengt.graph import GraphBatch
+from tokengt.batch import GraphBatch
 from tokengt.ragged import Segments
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.structure.components import DENSE_LIMIT, large_graph_spectrum

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from tokengt.batch import GraphBatch
 from tokengt.draws import chain, mix
-from tokengt.graph import GraphBatch
 from tokengt.ragged import Segments
 
 
