@@ -30,8 +30,8 @@ def _parser() -> argparse.ArgumentParser:
         help="turn a checkpoint of the authors' code into a model folder",
         description="Read the authors' checkpoint_best.pt without running anything it holds, write a model folder.",
     )
-    official.add_argument("checkpoint", type=Path, metavar="CKPT")
-    official.add_argument("--out", type=Path, required=True, metavar="DIR")
+    official.add_argument("checkpoint", type=Path, metavar="CKPT", help="the authors' checkpoint_best.pt")
+    official.add_argument("--out", type=Path, required=True, metavar="DIR", help="the model folder to write")
     official.set_defaults(run=_import_official)
 
     presets = verbs.add_parser("presets", help="list the named model configurations")

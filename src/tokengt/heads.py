@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.tokens import TokenBatch
+from tokengt.tracing import eager_only
 from tokengt.validation import INTEGERS
 
 
@@ -77,6 +78,7 @@ class Head(nn.Module):
         return torch.cat([first, second, first * second], 1)
 
 
+@eager_only
 def check_pairs(pairs: Tensor, batch: GraphBatch) -> None:
     """Pairs are node numbers of the packed batch, both of the same graph."""
     if not isinstance(pairs, Tensor):

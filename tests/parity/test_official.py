@@ -1,4 +1,5 @@
 import json
+import zipfile
 from argparse import Namespace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from safetensors.torch import load_file
 from tests.parity.official_reference import State, predict, random_state
 from tokengt import Graph, GraphBatch, TokenGT, presets
 from tokengt.cli import main
-from tokengt.interop.official import convert_state, model_from_official
+from tokengt.interop.official import convert_state, model_from_official, read_checkpoint
 
 HEADS = 4
 
@@ -153,6 +154,22 @@ def test_import_official_command(tmp_path: Path, capsys: pytest.CaptureFixture[s
     batch = GraphBatch.collate(GRAPHS)
     loaded, direct = TokenGT.from_pretrained(tmp_path / "model").eval(), model_from_official(state, arguments).eval()
     assert torch.equal(loaded(batch), direct(batch))
+
+
+def test_checkpoints_pickled_by_an_older_numpy(tmp_path: Path) -> None:
+    """The authors' files are of 2022: NumPy called its module numpy.core then."""
+    checkpoint = {"args": Namespace(**options()), "model": random_state(), "extra_state": {"best": np.float64(0.1)}}
+    torch.save(checkpoint, tmp_path / "new.pt")
+    with zipfile.ZipFile(tmp_path / "new.pt") as new, zipfile.ZipFile(tmp_path / "old.pt", "w") as old:
+        for name in new.namelist():
+            content = new.read(name)
+            if name.endswith("data.pkl"):
+                assert b"numpy._core.multiarray" in content
+                content = content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+            old.writestr(name, content)
+    state, arguments = read_checkpoint(tmp_path / "old.pt")
+    assert arguments["encoder_attention_heads"] == HEADS
+    assert torch.equal(state["encoder.embed_out.weight"], checkpoint["model"]["encoder.embed_out.weight"])
 
 
 class Exploit:

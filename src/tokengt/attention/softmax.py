@@ -37,9 +37,9 @@ def softmax_attention(
 ) -> Float[Tensor, "tokens heads value_dim"]:
     """Attention of every sequence to itself.
 
-    ``dropout`` zeroes attention weights with that probability (give 0 outside training). It needs the scores
-    written out, so a sequence too long for that is refused with a ValueError; without it, memory is linear in
-    tokens and only the work is quadratic.
+    ``dropout`` zeroes attention weights with that probability (give 0 outside training). On a CPU, and in float64, it
+    needs the scores written out, so what is too long for that is refused with a ValueError; elsewhere memory is linear
+    in tokens and only the work is quadratic.
     """
     # A GPU has fused kernels with dropout, in all precisions but the highest.
     if dropout > 0 and (not query.is_cuda or query.dtype == torch.float64):

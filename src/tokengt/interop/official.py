@@ -54,6 +54,8 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from numpy._core import multiarray
 
     safe: list[Any] = [Namespace, np.dtype, np.ndarray, multiarray.scalar, multiarray._reconstruct]
+    # NumPy before 2.0, which pickled the published files, called the module numpy.core.
+    safe += [(getattr(multiarray, name), f"numpy.core.multiarray.{name}") for name in ("scalar", "_reconstruct")]
     safe += [type(np.dtype(name)) for name in ("float32", "float64", "int32", "int64", "bool")]
     try:
         with torch.serialization.safe_globals(safe), warnings.catch_warnings():
