@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tokengt.graph import Graph as Graph
     from tokengt.heads import HeadConfig as HeadConfig
     from tokengt.identifiers import IdentifierConfig as IdentifierConfig
+    from tokengt.inference import Predictor as Predictor
+    from tokengt.inference import load as load
     from tokengt.interop.networkx import from_networkx as from_networkx
     from tokengt.interop.networkx import to_networkx as to_networkx
     from tokengt.interop.pyg import from_pyg as from_pyg
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
     from tokengt.model import TokenGT as TokenGT
     from tokengt.model import TokenGTConfig as TokenGTConfig
     from tokengt.tokens import TokensConfig as TokensConfig
+    from tokengt.training.config import TrainingConfig as TrainingConfig
     from tokengt.transformer import EncoderConfig as EncoderConfig
+    from tokengt.workflow.fitting import TrainOptions as TrainOptions
+    from tokengt.workflow.fitting import finetune as finetune
+    from tokengt.workflow.fitting import train as train
 
 _HOMES = {
     "AttentionConfig": "tokengt.attention",
@@ -33,20 +39,38 @@ _HOMES = {
     "GraphBatch": "tokengt.batch",
     "HeadConfig": "tokengt.heads",
     "IdentifierConfig": "tokengt.identifiers",
+    "Predictor": "tokengt.inference",
     "TokenGT": "tokengt.model",
     "TokenGTConfig": "tokengt.model",
     "TokensConfig": "tokengt.tokens",
+    "TrainOptions": "tokengt.workflow.fitting",
+    "TrainingConfig": "tokengt.training.config",
+    "finetune": "tokengt.workflow.fitting",
     "from_networkx": "tokengt.interop.networkx",
     "from_pyg": "tokengt.interop.pyg",
     "from_smiles": "tokengt.interop.smiles",
+    "load": "tokengt.inference",
     "to_networkx": "tokengt.interop.networkx",
     "to_pyg": "tokengt.interop.pyg",
+    "train": "tokengt.workflow.fitting",
 }
 
 __all__ = ["__version__", *_HOMES]
 
 
-_ROOMS = ("attention", "data", "identifiers", "interop", "presets", "structure", "testing", "tokens", "transformer")
+_ROOMS = (
+    "attention",
+    "data",
+    "identifiers",
+    "interop",
+    "presets",
+    "structure",
+    "testing",
+    "tokens",
+    "training",
+    "transformer",
+    "workflow",
+)
 
 
 def __getattr__(name: str) -> Any:

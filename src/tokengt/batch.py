@@ -12,7 +12,7 @@ from tokengt.graph import NOTHING, Graph
 from tokengt.ragged import Segments
 from tokengt.validation import describe_features, whole_number
 
-FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features")
+FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features", "graph_features")
 CategoryRange = tuple[list[int], list[int]]
 _Known = dict[str, tuple[Tensor, CategoryRange]]
 
@@ -34,7 +34,10 @@ class GraphBatch:
     members: Segments
     hyperedge_nodes: Int[Tensor, " incidences"]
     hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
+    graph_features: Shaped[Tensor, "graphs _"] | None = None
     extras: tuple[Mapping[str, Any], ...] = ()
+    # Facts of the structure that were worked out before, a row a node: eigenvectors that need no second decomposition.
+    node_facts: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict, repr=False)
     # Smallest and largest category of each column, beside the features they bound; cut or moved batches inherit them.
     _ranges: _Known = field(default_factory=dict, repr=False)
 
@@ -64,6 +67,7 @@ class GraphBatch:
             members=members,
             hyperedge_nodes=torch.cat([g.hyperedge_nodes for g in graphs]) + member_shift,
             hyperedge_features=_concatenate([g.hyperedge_features for g in graphs]),
+            graph_features=_concatenate([g.graph_features for g in graphs]),
             extras=tuple(g.extras for g in graphs) if any(g.extras for g in graphs) else (),
         )
 
@@ -84,6 +88,7 @@ class GraphBatch:
             "node_features": _rows(self.node_features, node_rows),
             "edge_features": _rows(self.edge_features, edge_rows),
             "hyperedge_features": _rows(self.hyperedge_features, hyper_rows),
+            "graph_features": _rows(self.graph_features, chosen.to(self.device)),
         }
         return GraphBatch(
             nodes=nodes,
@@ -95,7 +100,9 @@ class GraphBatch:
             members=members,
             hyperedge_nodes=self.hyperedge_nodes.index_select(0, member_rows) + member_shift,
             hyperedge_features=features["hyperedge_features"],
+            graph_features=features["graph_features"],
             extras=tuple(self.extras[i] for i in chosen.tolist()) if self.extras else (),
+            node_facts={name: fact.index_select(0, node_rows) for name, fact in self.node_facts.items()},
             _ranges=self._inherited(features),
         )
 
@@ -125,6 +132,7 @@ class GraphBatch:
             hyperedge_nodes=self.hyperedge_nodes[member_a:member_b] - node_a,
             hyperedge_offsets=self.members.offsets[hyper_a : hyper_b + 1] - member_a,
             hyperedge_features=_slice(self.hyperedge_features, hyper_a, hyper_b),
+            graph_features=_slice(self.graph_features, place, place + 1),
             extras=self.extras[place] if self.extras else NOTHING,
         )
 
@@ -143,7 +151,9 @@ class GraphBatch:
             members=self.members.to(device),
             hyperedge_nodes=self.hyperedge_nodes.to(device),
             hyperedge_features=features["hyperedge_features"],
+            graph_features=features["graph_features"],
             extras=self.extras,
+            node_facts={name: fact.to(device) for name, fact in self.node_facts.items()},
             _ranges=self._inherited(features),
         )
 
@@ -153,13 +163,13 @@ class GraphBatch:
         A batch cut from a larger one answers with the larger one's bounds.
         """
         features = getattr(self, name)
-        if features is None or features.is_floating_point() or features.numel() == 0:
-            return None
         known = self._ranges.get(name)
-        if known is None or known[0] is not features:
-            low, high = torch.aminmax(features, dim=0)
-            known = self._ranges[name] = features, (low.tolist(), high.tolist())
-        return known[1]
+        if known is not None and known[0] is features:
+            return known[1]
+        bounds = category_bounds(features)
+        if bounds is not None:
+            self._ranges[name] = features, bounds
+        return bounds
 
     def _inherited(self, features: Mapping[str, Tensor | None]) -> _Known:
         """This batch's ranges for features taken or moved from it; on a GPU, asking anew would mean to wait for it."""
@@ -206,6 +216,14 @@ class GraphBatch:
         )
 
 
+def category_bounds(features: Shaped[Tensor, "rows _"] | None) -> CategoryRange | None:
+    """Smallest and largest value of each column; None for floats and for no rows."""
+    if features is None or features.is_floating_point() or features.numel() == 0:
+        return None
+    low, high = torch.aminmax(features, dim=0)
+    return low.tolist(), high.tolist()
+
+
 def _checked_selection(index: Sequence[int] | Tensor, graphs: int) -> Int[Tensor, " chosen"]:
     """Places of graphs, 0 to ``graphs - 1``, on the CPU."""
     chosen = torch.as_tensor(index).cpu()
@@ -235,11 +253,12 @@ def _check_alike(graphs: Sequence[Graph]) -> None:
         ("node_features", "num_nodes"),
         ("edge_features", "num_edges"),
         ("hyperedge_features", "num_hyperedges"),
+        ("graph_features", None),
     ):
         seen: tuple[int, str] | None = None
         for place, graph in enumerate(graphs):
             features = getattr(graph, name)
-            if features is None and getattr(graph, count) == 0:
+            if features is None and count is not None and getattr(graph, count) == 0:
                 continue
             mine = describe_features(features)
             seen = seen or (place, mine)

@@ -1,11 +1,17 @@
 """The command line: parse, call one function, print. Torch is imported only when a verb needs it."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tokengt._version import __version__
+
+if TYPE_CHECKING:
+    from tokengt.data.manifest import Recipe
+    from tokengt.workflow.fitting import TrainOptions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,6 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         print(f"tokengt: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("tokengt: stopped; the same command with --resume goes on (prepare: the same command)", file=sys.stderr)
+        return 130
     return status
 
 
@@ -24,30 +33,293 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_prepare(verbs)
+    _add_train(verbs)
+    _add_finetune(verbs)
+    _add_predict(verbs)
+    _add_evaluate(verbs)
+    _add_embed(verbs)
+    _add_info(verbs)
+    _add_presets(verbs)
+    _add_import(verbs)
+    return parser
 
-    official = verbs.add_parser(
+
+def _add_prepare(verbs: Any) -> None:
+    verb = verbs.add_parser(
+        "prepare",
+        help="turn a file of molecules or graphs into a store",
+        description="Read a file once and keep it packed, checked and ready to train on. Rows that cannot be read go "
+        "to STORE/rejected.csv with their line and reason. The same command goes on where a stopped one was.",
+    )
+    verb.add_argument(
+        "source", type=Path, metavar="IN", help="CSV, TSV (.gz, .xz), Parquet, SDF, SMI, PyG .pt, JSON folder"
+    )
+    verb.add_argument("--out", type=Path, required=True, metavar="STORE", help="the folder to make")
+    _data_options(verb)
+    verb.add_argument("--split-column", metavar="COL", help="a column of train, valid and test")
+    verb.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
+    verb.add_argument("--engine", choices=("processes", "ray"), default="processes", help="ray: a cluster")
+    verb.set_defaults(run=_prepare)
+
+
+def _data_options(verb: argparse.ArgumentParser) -> None:
+    """Which columns mean what, and how molecules become graphs."""
+    data = verb.add_argument_group("data")
+    data.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: the one called smiles)")
+    data.add_argument("--target", nargs="+", default=[], metavar="COL", help="the column or columns to learn")
+    data.add_argument("--descriptors", nargs="+", default=[], metavar="COL", help="numeric columns given to the model")
+    data.add_argument("--task", choices=("regression", "binary", "multiclass"), help="default: guessed from the labels")
+    data.add_argument("--level", choices=("graph", "node", "edge"), help="what a label belongs to (default: guessed)")
+    data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
+    data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
+    data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
+
+
+def _add_train(verbs: Any) -> None:
+    verb = verbs.add_parser(
+        "train",
+        help="train a model on a file or a store",
+        description="Train, choose the best epoch by the validation part, report the test part. RUN then holds the "
+        "weights, the model card, the metrics, the predictions of the test part and pictures.",
+    )
+    verb.add_argument("data", type=Path, metavar="DATA", help="a file or folder as prepare takes it, or a store")
+    verb.add_argument("--preset", default="small", help="the model; tokengt presets lists them (default: small)")
+    _run_options(verb)
+    verb.set_defaults(run=_train)
+
+
+def _add_finetune(verbs: Any) -> None:
+    verb = verbs.add_parser(
+        "finetune",
+        help="train a new head on a trained model",
+        description="Begin with the weights of a run or saved model and a new head, and train on other data.",
+    )
+    verb.add_argument("start", type=Path, metavar="RUN", help="a run or a saved model")
+    verb.add_argument("data", type=Path, metavar="DATA", help="a file or folder as prepare takes it, or a store")
+    verb.add_argument("--freeze", action="store_true", help="train the head alone")
+    _run_options(verb)
+    verb.set_defaults(run=_finetune)
+
+
+def _run_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder to make")
+    verb.add_argument("--resume", action="store_true", help="go on with a stopped run (begin it if there is none)")
+    verb.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="model.dim=256, training.epochs=20, ..."
+    )
+    verb.add_argument(
+        "--split", default="random", metavar="SPLIT", help="random, scaffold or a column (default: random)"
+    )
+    verb.add_argument(
+        "--fractions",
+        nargs=3,
+        type=float,
+        default=(0.8, 0.1, 0.1),
+        metavar="F",
+        help="train, valid, test (0.8 0.1 0.1)",
+    )
+    verb.add_argument("--folds", type=int, default=0, metavar="K", help="cross-validate with K models")
+    verb.add_argument("--ensemble", type=int, default=1, metavar="N", help="average N models")
+    verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
+    _data_options(verb)
+    where = verb.add_argument_group("devices")
+    where.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    where.add_argument("--devices", type=int, default=1, metavar="N", help="processes here; torchrun sets its own")
+    where.add_argument("--strategy", choices=("auto", "ddp", "fsdp"), default="auto")
+    where.add_argument("--workers", type=int, metavar="N", help="processes that prepare the file (default: all cores)")
+
+
+def _add_predict(verbs: Any) -> None:
+    verb = verbs.add_parser(
+        "predict",
+        help="predict every row of a file",
+        description="Every row comes back in order with its columns, a prediction, or the reason why there is none.",
+    )
+    _reading_options(verb)
+    verb.add_argument("--out", type=Path, required=True, metavar="OUT.csv", help="the file to write")
+    verb.add_argument("--uncertainty", type=int, default=0, metavar="K", help="add the spread over K passes")
+    verb.add_argument(
+        "--over", choices=("identifiers", "dropout"), default="identifiers", help="what differs between those passes"
+    )
+    verb.set_defaults(run=_predict)
+
+
+def _add_evaluate(verbs: Any) -> None:
+    verb = verbs.add_parser("evaluate", help="compare predictions with the labels of a file")
+    _reading_options(verb)
+    verb.add_argument("--out", type=Path, metavar="DIR", help="write the picture and the numbers there")
+    verb.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    verb.set_defaults(run=_evaluate)
+
+
+def _add_embed(verbs: Any) -> None:
+    verb = verbs.add_parser("embed", help="write the model's vector of every graph")
+    _reading_options(verb)
+    verb.add_argument("--out", type=Path, required=True, metavar="VECTORS.npz", help="the file to write")
+    verb.set_defaults(run=_embed)
+
+
+def _reading_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("model", type=Path, metavar="RUN", help="a trained run")
+    verb.add_argument("source", type=Path, metavar="IN", help="a file as prepare takes it")
+    verb.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: as in training)")
+    verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
+def _add_info(verbs: Any) -> None:
+    verb = verbs.add_parser("info", help="say what a store, a run or a model is")
+    verb.add_argument("path", type=Path, metavar="PATH")
+    verb.set_defaults(run=_info)
+
+
+def _add_presets(verbs: Any) -> None:
+    verb = verbs.add_parser("presets", help="list the named model configurations")
+    verb.set_defaults(run=_presets)
+
+
+def _add_import(verbs: Any) -> None:
+    verb = verbs.add_parser(
         "import-official",
         help="turn a checkpoint of the authors' code into a model folder",
         description="Read the authors' checkpoint_best.pt without running anything it holds, write a model folder.",
     )
-    official.add_argument("checkpoint", type=Path, metavar="CKPT", help="the authors' checkpoint_best.pt")
-    official.add_argument("--out", type=Path, required=True, metavar="DIR", help="the model folder to write")
-    official.set_defaults(run=_import_official)
-
-    presets = verbs.add_parser("presets", help="list the named model configurations")
-    presets.set_defaults(run=_presets)
-    return parser
+    verb.add_argument("checkpoint", type=Path, metavar="CKPT", help="the authors' checkpoint_best.pt")
+    verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="the model folder to write")
+    verb.set_defaults(run=_import_official)
 
 
-def _import_official(options: argparse.Namespace) -> int:
-    from tokengt.interop.official import model_from_official, read_checkpoint
+def _prepare(options: argparse.Namespace) -> int:
+    from tokengt.data.prepare import prepare
 
-    model = model_from_official(*read_checkpoint(options.checkpoint))
-    model.save_pretrained(options.out)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    print(
-        f"{options.out}: TokenGT with {count:,} parameters; load it with TokenGT.from_pretrained({str(options.out)!r})"
+    recipe = _recipe(options)
+    store = prepare(options.source, options.out, recipe, workers=options.workers, engine=options.engine)
+    rejected = store.manifest.rejected
+    told = f", {rejected:,} rows rejected: see {options.out / 'rejected.csv'}" if rejected else ", no row rejected"
+    print(f"{options.out}: {len(store):,} graphs{told}")
+    return 0
+
+
+def _recipe(options: argparse.Namespace) -> "Recipe":
+    from tokengt.data.manifest import Recipe
+    from tokengt.interop.molecules import MoleculePolicy
+
+    return Recipe(
+        smiles=options.smiles,
+        targets=tuple(options.target),
+        descriptors=tuple(options.descriptors),
+        split=options.split_column,
+        task=options.task,
+        level=options.level,
+        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens),
     )
+
+
+def _train(options: argparse.Namespace) -> int:
+    from tokengt.workflow.fitting import train
+
+    train(options.data, options.out, preset=options.preset, **_run_arguments(options))
+    return _report(options.out)
+
+
+def _finetune(options: argparse.Namespace) -> int:
+    from tokengt.workflow.fitting import finetune
+
+    finetune(options.start, options.data, options.out, freeze=options.freeze, **_run_arguments(options))
+    return _report(options.out)
+
+
+def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "smiles": options.smiles,
+        "target": options.target,
+        "task": options.task,
+        "split": options.split,
+        "settings": _settings(options.set),
+        "seed": options.seed,
+        "device": options.device,
+        "resume": options.resume,
+        "options": _train_options(options),
+    }
+
+
+def _train_options(options: argparse.Namespace) -> "TrainOptions":
+    from tokengt.interop.molecules import MoleculePolicy
+    from tokengt.workflow.fitting import TrainOptions
+
+    return TrainOptions(
+        descriptors=tuple(options.descriptors),
+        level=options.level,
+        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens),
+        fractions=tuple(options.fractions),
+        folds=options.folds,
+        ensemble=options.ensemble,
+        devices=options.devices,
+        strategy=options.strategy,
+        workers=options.workers,
+    )
+
+
+def _settings(texts: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set {text!r} has no '='; expected NAME=VALUE such as training.epochs=20")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _report(folder: Path) -> int:
+    """How good the run is, and what to open; said by the first process alone."""
+    from tokengt.workflow.describing import outcome
+
+    for line in outcome(folder):
+        print(line)
+    return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from tokengt.inference import load
+    from tokengt.workflow.predicting import predict_file
+
+    predictor = load(options.model, options.device)
+    done = predict_file(
+        predictor,
+        options.source,
+        options.out,
+        smiles=options.smiles,
+        uncertainty=options.uncertainty,
+        spread=options.over,
+    )
+    print(f"{options.out}: {done}")
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from tokengt.inference import load
+    from tokengt.workflow.evaluating import evaluate
+
+    found = evaluate(load(options.model, options.device), options.source, smiles=options.smiles, out=options.out)
+    print(json.dumps(asdict(found)) if options.json else f"{options.source}: {found}")
+    return 0
+
+
+def _embed(options: argparse.Namespace) -> int:
+    from tokengt.inference import load
+    from tokengt.workflow.predicting import embed_file
+
+    done = embed_file(load(options.model, options.device), options.source, options.out, smiles=options.smiles)
+    print(f"{options.out}: {done}")
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    from tokengt.workflow.describing import info
+
+    print("\n".join(info(options.path)))
     return 0
 
 
@@ -61,6 +333,18 @@ def _presets(options: argparse.Namespace) -> int:
             f"{name:22}{encoder.num_layers:3} layers x {config.dim:4}, {encoder.num_heads:2} heads, "
             f"{ids.kind} {ids.dim}, {encoder.attention.kind} attention"
         )
+    return 0
+
+
+def _import_official(options: argparse.Namespace) -> int:
+    from tokengt.interop.official import model_from_official, read_checkpoint
+
+    model = model_from_official(*read_checkpoint(options.checkpoint))
+    model.save_pretrained(options.out)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    print(
+        f"{options.out}: TokenGT with {count:,} parameters; load it with TokenGT.from_pretrained({str(options.out)!r})"
+    )
     return 0
 
 

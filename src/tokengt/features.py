@@ -12,7 +12,7 @@ from tokengt.batch import GraphBatch
 from tokengt.ragged import Segments
 from tokengt.validation import describe_features
 
-FeatureField = Literal["node_features", "edge_features", "hyperedge_features"]
+FeatureField = Literal["node_features", "edge_features", "hyperedge_features", "graph_features"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FeatureSpec:
             return cls()
         if features.is_floating_point():
             return cls(width=features.shape[1])
-        sizes = (features.amax(0) + 1).clamp(min=1) if len(features) else torch.ones(features.shape[1])
+        sizes = (features.amax(0).long() + 1).clamp(min=1) if len(features) else torch.ones(features.shape[1])
         return cls(categories=tuple(int(size) for size in sizes.tolist()))
 
     def __str__(self) -> str:

@@ -7,7 +7,8 @@ A graph has ``num_nodes`` nodes and three optional kinds of relations, each with
   order-k tensor of the paper's Section 3.3.
 * hyperedges: unordered sets of any size, packed as ``hyperedge_nodes`` with ``hyperedge_offsets``.
 
-Features are integer category columns ([n, columns], the OGB layout), float vectors ([n, width]), or None.
+Features are integer category columns ([n, columns], the OGB layout), float vectors ([n, width]), or None. What is
+known of the graph as a whole (a temperature, a descriptor) is one more row, ``graph_features`` [1, width].
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,7 @@ class Graph:
         hyperedge_nodes: [I] members of all hyperedges, one hyperedge after another.
         hyperedge_offsets: [H + 1] where each hyperedge begins in ``hyperedge_nodes``.
         hyperedge_features: [H, ...] like ``node_features``.
+        graph_features: [1, ...] like ``node_features``: what is known of the graph as a whole.
         extras: anything else that came with the graph (labels, names, positions); carried along untouched.
 
     Raises:
@@ -60,6 +62,7 @@ class Graph:
     hyperedge_nodes: Int[Tensor, " incidences"]
     hyperedge_offsets: Int[Tensor, " bounds"]
     hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
+    graph_features: Shaped[Tensor, "1 _"] | None
     extras: Mapping[str, Any]
 
     def __init__(
@@ -72,6 +75,7 @@ class Graph:
         hyperedge_nodes: Tensor | None = None,
         hyperedge_offsets: Tensor | None = None,
         hyperedge_features: Tensor | None = None,
+        graph_features: Tensor | None = None,
         extras: Mapping[str, Any] = NOTHING,
     ) -> None:
         device = common_device(
@@ -81,6 +85,7 @@ class Graph:
             hyperedge_nodes=hyperedge_nodes,
             hyperedge_offsets=hyperedge_offsets,
             hyperedge_features=hyperedge_features,
+            graph_features=graph_features,
         )
         nodes = count_nodes(node_features, num_nodes)
         index = torch.empty(2, 0, dtype=torch.int64, device=device) if edge_index is None else edge_index
@@ -104,6 +109,7 @@ class Graph:
             "hyperedge_features": checked_features(
                 "hyperedge_features", hyperedge_features, len(hyperedge_offsets) - 1
             ),
+            "graph_features": checked_features("graph_features", graph_features, 1),
             "extras": dict(extras),
         }
         for name, value in fields.items():

@@ -19,7 +19,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.draws import Draws, GeneratorDraws, KeyedDraws, chain, mix
 from tokengt.ragged import Segments, interleave
-from tokengt.structure.laplacian import laplacian_eigenvectors
+from tokengt.structure.laplacian import laplacian_eigenvectors, laplacian_fact
 
 IdentifierKind = Literal[
     "orf", "laplacian", "near_orthonormal", "random", "orf_first_order", "random_first_order", "none"
@@ -86,7 +86,7 @@ def identify(
     generator: torch.Generator | None = None,
     draw: int = 0,
 ) -> Identifiers | None:
-    """Identifiers of a batch in float64; None for kind "none".
+    """Identifiers of a batch in float64 (eigenvectors the batch carries: in theirs); None for kind "none".
 
     In training, or with a ``generator``, draws are fresh; else they are keyed by each graph and ``draw``.
     """
@@ -167,11 +167,12 @@ def _first_order(batch: GraphBatch, config: IdentifierConfig, draws: Draws) -> I
 
 def _laplacian(batch: GraphBatch, config: IdentifierConfig, draws: Draws | None, training: bool) -> Tensor:
     """Eigenvectors in their canonical basis; with draws, random signs (and dropout in training)."""
-    vectors = laplacian_eigenvectors(batch, config.dim, config.which).vectors
+    known = batch.node_facts.get(laplacian_fact(config.dim, config.which))
+    vectors = laplacian_eigenvectors(batch, config.dim, config.which).vectors if known is None else known
     if draws is None:
         return vectors
     one_each = Segments.uniform(batch.num_graphs, 1, batch.device)
-    factor = torch.ones(batch.num_graphs, config.dim, dtype=torch.float64, device=batch.device)
+    factor = torch.ones(batch.num_graphs, config.dim, dtype=vectors.dtype, device=batch.device)
     if config.sign_flip or not training:
         factor = torch.where(draws.normal(one_each, config.dim) < 0, -factor, factor)
     if training and config.dropout:

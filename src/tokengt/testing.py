@@ -38,6 +38,7 @@ def permute_graph(
         hyperedge_nodes=renamed[graph.hyperedge_nodes[rows]],
         hyperedge_offsets=kept.offsets,
         hyperedge_features=None if graph.hyperedge_features is None else graph.hyperedge_features[hyper],
+        graph_features=graph.graph_features,
         extras=graph.extras,
     )
 

@@ -40,6 +40,7 @@ class TokensConfig:
         node_features: what the node features are.
         edge_features: what the edge features are.
         hyperedge_features: what the hyperedge features are.
+        graph_features: what is known of a graph as a whole; it is added to the [graph] token.
         order: k; 2 for graphs. ``edge_index`` lists k-tuples.
         layout: "directed", one token a listed edge (the paper: two an undirected edge), or "undirected", one token
             for (u, v) and (v, u) together with pooled identifiers rho(P_u) + rho(P_v) (the paper's last appendix).
@@ -53,6 +54,7 @@ class TokensConfig:
     node_features: FeatureSpec = field(default_factory=FeatureSpec)
     edge_features: FeatureSpec = field(default_factory=FeatureSpec)
     hyperedge_features: FeatureSpec = field(default_factory=FeatureSpec)
+    graph_features: FeatureSpec = field(default_factory=FeatureSpec)
     order: int = 2
     layout: Literal["directed", "undirected"] = "directed"
     hyperedges: bool = False
@@ -66,6 +68,8 @@ class TokensConfig:
             raise ValueError(f"layout is {self.layout!r}; expected 'directed' or 'undirected'")
         if self.order < 2 or (self.order > 2 and self.layout == "undirected"):
             raise ValueError(f"order {self.order} with layout {self.layout!r}; expected order 2, or more if 'directed'")
+        if self.graph_features != FeatureSpec() and not self.graph_token:
+            raise ValueError("graph_features are read by the [graph] token; set graph_token=True")
 
     @classmethod
     def for_batch(cls, batch: Any) -> "TokensConfig":
@@ -78,6 +82,7 @@ class TokensConfig:
             node_features=FeatureSpec.of(batch.node_features),
             edge_features=FeatureSpec.of(batch.edge_features),
             hyperedge_features=FeatureSpec.of(batch.hyperedge_features),
+            graph_features=FeatureSpec.of(batch.graph_features),
             order=batch.order,
             hyperedges=batch.num_hyperedges > 0,
         )
@@ -143,6 +148,7 @@ class Tokenizer(nn.Module):
         self.node_encoder = FeatureEncoder("node_features", config.node_features, dim)
         self.edge_encoder = FeatureEncoder("edge_features", config.edge_features, dim)
         self.hyperedge_encoder = FeatureEncoder("hyperedge_features", config.hyperedge_features, dim)
+        self.graph_encoder = FeatureEncoder("graph_features", config.graph_features, dim)
         self.type_embedding = nn.Embedding(config.num_types, dim) if config.type_ids else None
         specials = config.graph_token + config.null_token
         self.special_tokens = nn.Parameter(torch.zeros(specials, dim)) if specials else None
@@ -159,6 +165,7 @@ class Tokenizer(nn.Module):
         self.node_encoder.check(batch, batch.nodes)
         self.edge_encoder.check(batch, batch.edges)
         self.hyperedge_encoder.check(batch, batch.hyperedges)
+        self.graph_encoder.check(batch, Segments.uniform(batch.num_graphs, 1))
         merged = merge_directions(batch) if self.config.layout == "undirected" else None
         edges = batch.edges if merged is None else merged.segments
         index = _pick(batch.edge_index.T, merged)
@@ -168,7 +175,7 @@ class Tokenizer(nn.Module):
         node_kinds = torch.full_like(batch.nodes.ids, TokenKind.NODE)
         hyper_kinds = torch.full_like(batch.hyperedges.ids, self.config.num_types - 1)
         parts = [
-            self._specials(batch.num_graphs),
+            self._specials(batch),
             self._sum(
                 node_kinds,
                 self.node_encoder(batch.node_features),
@@ -228,8 +235,15 @@ class Tokenizer(nn.Module):
         )
         return tokens, source
 
-    def _specials(self, graphs: int) -> Tensor | None:
-        return None if self.special_tokens is None else self.special_tokens.repeat(graphs, 1)
+    def _specials(self, batch: GraphBatch) -> Tensor | None:
+        if self.special_tokens is None:
+            return None
+        tokens = self.special_tokens.repeat(batch.num_graphs, 1)
+        known = self.graph_encoder(batch.graph_features)
+        if known is None:
+            return tokens
+        first = torch.arange(0, len(tokens), len(self.special_tokens), device=batch.device)
+        return tokens.index_add(0, first, known.to(tokens.dtype))
 
     def _sum(self, kinds: Tensor, *terms: Tensor | None) -> Tensor:
         """Features, identifiers and type identifiers of one kind of relation, as far as there are any."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 from tokengt.ragged import Segments
+from tokengt.validation import checked_features
 
 _WANTED_NUMBERS = "hyperedge_index must number each graph's hyperedges 0, 1, 2, ..., none of them without nodes"
 
@@ -25,6 +26,7 @@ class _Parts:
     edge_attr: Tensor | None
     incidence: Tensor
     hyperedge_attr: Tensor | None
+    graph_features: Tensor | None
 
 
 def class_names(kind: type) -> frozenset[str]:
@@ -60,6 +62,7 @@ def packed(data: Any) -> GraphBatch:
         "members": members,
         "hyperedge_nodes": hyperedge_nodes,
         "hyperedge_features": parts.hyperedge_attr,
+        "graph_features": checked_features("graph_features", parts.graph_features, nodes.count),
     }
     _check(fields, name_graphs=is_batch(data))
     return GraphBatch(**fields)
@@ -85,6 +88,7 @@ def _read(data: Any) -> _Parts:
         attr,
         none if incidence is None else incidence,
         hyperedge_attr,
+        _tensor(data, "graph_features"),
     )
 
 

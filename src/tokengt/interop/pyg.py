@@ -19,7 +19,7 @@ from tokengt.graph import Graph
 from tokengt.interop._pyg_packed import class_names, is_batch, is_hypergraph, packed
 
 _LAYOUT, _WHOLE = "_pyg_layout", "_pyg_batch"
-_FIELDS = ("x", "num_nodes", "edge_index", "edge_attr", "hyperedge_index", "hyperedge_attr")
+_FIELDS = ("x", "num_nodes", "edge_index", "edge_attr", "hyperedge_index", "hyperedge_attr", "graph_features")
 _EXPECTED = "expected a Graph, a GraphBatch, a sequence of Graphs, or a PyG Data or Batch"
 
 
@@ -147,7 +147,7 @@ def _check_class(data: object) -> None:
 
 def _others(data: Any) -> dict[str, Any]:
     """Attributes that no field of a Graph holds."""
-    fields = _FIELDS[:4] if is_hypergraph(data) else _FIELDS
+    fields = tuple(_hypergraph_names()) if is_hypergraph(data) else _FIELDS
     return {key: data[key] for key in data.keys() if key not in fields}  # noqa: SIM118, PyG's Data is no dict
 
 
@@ -169,7 +169,8 @@ def _layout_read(data: Any) -> _Layout | None:
 
 def _hypergraph_names() -> dict[str, str]:
     """HyperGraphData calls its incidence ``edge_index``."""
-    return {"x": "x", "num_nodes": "num_nodes", "edge_index": "hyperedge_index", "edge_attr": "hyperedge_attr"}
+    same = {name: name for name in ("x", "num_nodes", "graph_features")}
+    return {**same, "edge_index": "hyperedge_index", "edge_attr": "hyperedge_attr"}
 
 
 def _always(given: frozenset[str]) -> frozenset[str]:
@@ -184,6 +185,7 @@ def _given(graph: Graph) -> frozenset[str]:
         "edge_attr": graph.edge_features is not None,
         "hyperedge_index": graph.num_hyperedges > 0 or graph.hyperedge_features is not None,
         "hyperedge_attr": graph.hyperedge_features is not None,
+        "graph_features": graph.graph_features is not None,
     }
     return frozenset(field for field, there in holds.items() if there)
 
@@ -214,6 +216,7 @@ def _written(graph: Graph, layout: _Layout, plain: type) -> Any:
         "edge_attr": graph.edge_features,
         "hyperedge_index": torch.stack([graph.hyperedge_nodes, ids]),
         "hyperedge_attr": graph.hyperedge_features,
+        "graph_features": graph.graph_features,
     }
     values.update({field: values[field].to(dtype) for field, dtype in layout.dtypes})
     values.update({field: values[field].squeeze(1) for field in layout.flat if values[field] is not None})

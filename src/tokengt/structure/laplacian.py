@@ -48,6 +48,11 @@ class LaplacianSpectrum:
     counts: Int[Tensor, " graphs"]
 
 
+def laplacian_fact(count: int, which: Which) -> str:
+    """The name under which a batch carries these eigenvectors when they are known already (``node_facts``)."""
+    return f"laplacian-{which}-{count}"
+
+
 def laplacian_eigenvectors(batch: GraphBatch, count: int, which: Which = "lowest") -> LaplacianSpectrum:
     """Canonical eigenvectors of ``Delta = I - D^{-1/2} A D^{-1/2}`` for every graph; see the module for the rules.
 

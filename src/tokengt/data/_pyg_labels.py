@@ -1,0 +1,108 @@
+"""Labels and splits of PyG objects, graph by graph."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float64, Int8
+from torch import Tensor
+
+from tokengt.data._labelled import Level
+
+MASKS = {"train_mask": 0, "val_mask": 1, "valid_mask": 1, "test_mask": 2}
+
+
+def target_names(name: str, width: int) -> tuple[str, ...]:
+    return (name,) if width == 1 else tuple(f"{name}_{place}" for place in range(width))
+
+
+def label_of(data: Any, name: str) -> Float64[Tensor, "..."] | None:
+    """The attribute as it is, [], [rows] or [rows, targets]; None where there is none.
+
+    Raises:
+        ValueError: it holds no numbers, an infinite one, or has more dimensions.
+    """
+    value = data[name] if name in data else None  # noqa: SIM401, PyG's Data is no dict
+    if value is None:
+        return None
+    try:
+        label = torch.as_tensor(value)
+    except (RuntimeError, TypeError, ValueError):
+        raise ValueError(f"{name} is a {type(value).__name__}; expected a tensor of numbers") from None
+    if label.is_complex() or label.layout != torch.strided or label.ndim > 2:
+        raise ValueError(f"{name} has shape {list(label.shape)} ({label.dtype}); expected numbers [rows, targets]")
+    label = label.double()
+    if bool(label.isinf().any()):
+        raise ValueError(f"{name} holds an infinite number; expected finite ones, or NaN where a label is missing")
+    return label
+
+
+def shaped(label: Float64[Tensor, "..."], level: Level) -> Float64[Tensor, "rows targets"]:
+    """A graph's vector is one row of several targets; a node's or an edge's is several rows of one."""
+    if label.ndim == 2:
+        return label
+    return label.reshape(1, -1) if level == "graph" else label.reshape(-1, 1)
+
+
+def targets_of(
+    label: Float64[Tensor, "..."] | None, name: str, level: Level, rows: int, width: int
+) -> Float64[Tensor, "rows targets"]:
+    if label is None:
+        return torch.full((rows, width), torch.nan, dtype=torch.float64)
+    found = shaped(label, level)
+    if found.shape != (rows, width):
+        each = "" if level == "graph" else f", a row {'a' if level == 'node' else 'an'} {level}"
+        raise ValueError(f"{name} has shape {list(label.shape)}; expected {[rows, width]}{each}")
+    return found
+
+
+def split_of(data: Any, rows: int, code: int | None) -> Int8[Tensor, " rows"] | None:
+    """The file's code on every row, else the codes of the masks that have as many rows."""
+    if code is not None:
+        return torch.full((rows,), code, dtype=torch.int8)
+    masks = {name: mask for name in MASKS if (mask := mask_of(data, name)) is not None and len(mask) == rows}
+    return codes_of(masks)
+
+
+def mask_of(data: Any, name: str) -> Bool[Tensor, " rows"] | None:
+    """The mask, or its first column; None for what is no mask."""
+    mask = data[name] if name in data else None  # noqa: SIM401, PyG's Data is no dict
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim not in (1, 2) or mask.shape[-1] == 0:
+        return None
+    return mask if mask.ndim == 1 else mask[:, 0]
+
+
+def codes_of(masks: Mapping[str, Bool[Tensor, " rows"]]) -> Int8[Tensor, " rows"] | None:
+    if not masks:
+        return None
+    codes = torch.full((len(next(iter(masks.values()))),), -1, dtype=torch.int8)
+    for name, mask in masks.items():
+        twice = mask & (codes >= 0) & (codes != MASKS[name])
+        if bool(twice.any()):
+            raise ValueError(f"row {int(torch.nonzero(twice)[0])} stands in {name} and in another mask; expected one")
+        codes[mask] = MASKS[name]
+    return codes
+
+
+def guessed_level(path: Path, name: str, rows: Sequence[tuple[int, int, int]]) -> Level:
+    """The level whose rows most graphs' labels have; ``rows`` lists (labels, nodes, edges) of each labelled graph.
+
+    Raises:
+        ValueError: no level fits, or two fit alike.
+    """
+    if not rows:
+        return "graph"
+    votes: dict[Level, int] = {
+        "graph": sum(labels == 1 for labels, _, _ in rows),
+        "node": sum(labels == nodes for labels, nodes, _ in rows),
+        "edge": sum(labels == edges for labels, _, edges in rows),
+    }
+    best = [level for level, count in votes.items() if count == max(votes.values())]
+    if len(best) == 1:
+        return best[0]
+    labels, nodes, edges = rows[0]
+    fits = f"fits {'s and '.join(best)}s alike" if max(votes.values()) else "fits none of graphs, nodes and edges"
+    raise ValueError(
+        f"{path}: {name} {fits} (the first graph: {labels} rows, {nodes} nodes, {edges} edges); name one with --level"
+    )

@@ -1,0 +1,118 @@
+"""What the text of one cell means: a number, a gap, a class, a part of a split. Torch-free.
+
+A cell that means nothing is a :class:`BadCell`, whose sentence goes to ``rejected.csv``.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+
+MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
+TRUTH: Mapping[str, float] = {"true": 1.0, "false": 0.0}
+SPLITS: Mapping[str, int] = {
+    **dict.fromkeys(("train",), 0),
+    **dict.fromkeys(("valid", "val", "validation", "dev"), 1),
+    **dict.fromkeys(("test",), 2),
+}
+LARGEST_FLOAT32 = 3.4028234663852886e38
+_SHOWN = 60
+# Minus sign, en dash, small and fullwidth hyphen: what word processors make of a hyphen before a digit.
+_MINUS_SIGNS = str.maketrans(dict.fromkeys("\u2212\u2013\ufe63\uff0d", "-"))
+
+
+class BadCell(ValueError):
+    """A cell that rejects its row; the message says why."""
+
+
+def is_missing(text: str) -> bool:
+    return text.strip().lower() in MISSING
+
+
+def number(text: str) -> float:
+    """The number a cell holds, NaN for a gap. Blanks around it, ``+5``, ``1e-3``, ``true`` and ``−5`` are fine.
+
+    Raises:
+        BadCell: it is no finite number.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = _unusual_number(text)
+    else:
+        # Python reads 1_000 as a thousand; in a file it is more likely a name.
+        if "_" in text:
+            raise BadCell(f"is {shown(text)}; expected a number")
+    if math.isinf(value):
+        raise BadCell(f"is {shown(text)}; expected a finite number")
+    return value
+
+
+def _unusual_number(text: str) -> float:
+    word = text.strip().lower()
+    if word in MISSING:
+        return math.nan
+    if word in TRUTH:
+        return TRUTH[word]
+    try:
+        return float(word.translate(_MINUS_SIGNS))
+    except ValueError:
+        pass
+    comma = "," in word and re.fullmatch(r"[+-]?[\d.,]+([eE][+-]?\d+)?", word)
+    hint = "; commas are not read: write 3.14 for 3,14 and 1000 for 1,000" if comma else ""
+    raise BadCell(f"is {shown(text)}; expected a number{hint}")
+
+
+def binary(text: str) -> float:
+    """0 or 1, NaN for a gap."""
+    value = number(text)
+    if value == value and value not in (0.0, 1.0):
+        raise BadCell(f"is {shown(text)}; expected 0 or 1")
+    return value
+
+
+def descriptor(text: str) -> float:
+    """A number that float32 holds; a gap is not allowed, for the model needs every one of them."""
+    value = number(text)
+    if value != value:
+        raise BadCell(f"is {shown(text)}; expected a number, descriptors may not be missing")
+    if abs(value) > LARGEST_FLOAT32:
+        raise BadCell(f"is {shown(text)}; expected a number that float32 holds")
+    return value
+
+
+def class_label(text: str) -> str | None:
+    """The class a cell names, None for a gap. Numbers are spelled one way: ``1.0`` and ``01`` are the class ``1``."""
+    word = text.strip()
+    if word.lower() in MISSING:
+        return None
+    if word.lower() in TRUTH:
+        return word.lower()
+    try:
+        return number_label(number(word))
+    except BadCell:
+        return word
+
+
+def number_label(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+def sorted_classes(labels: set[str]) -> tuple[str, ...]:
+    """By value when all are numbers, else by text."""
+    try:
+        return tuple(sorted(labels, key=lambda label: (float(label), label)))
+    except ValueError:
+        return tuple(sorted(labels))
+
+
+def split_code(text: str) -> int:
+    """0 for train, 1 for valid, 2 for test."""
+    code = SPLITS.get(text.strip().lower())
+    if code is None:
+        raise BadCell(f"is {shown(text)}; expected train, valid or test")
+    return code
+
+
+def shown(text: str) -> str:
+    """Text in quotes, cut when it is long."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

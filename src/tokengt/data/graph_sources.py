@@ -1,0 +1,91 @@
+"""Sources that hold graphs already: PyG data sets and folders of NetworkX JSON, with labels of any level."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokengt.data._labelled import LabelledGraphs, Level, Record, assembled, level_rows
+from tokengt.data._networkx_files import read_networkx_folder
+from tokengt.data._pyg_collated import read_collated
+from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files
+from tokengt.data._pyg_labels import guessed_level, label_of, shaped, split_of, target_names, targets_of
+from tokengt.graph import Graph
+from tokengt.interop.pyg import as_batch
+
+__all__ = [
+    "LabelledGraphs",
+    "Level",
+    "is_graph_source",
+    "load_pyg",
+    "read_networkx_folder",
+    "read_pyg",
+    "read_pyg_list",
+]
+_LIST = Path("the list of graphs")
+
+
+def is_graph_source(path: Path) -> bool:
+    """A ``.pt`` file, a PyG data set's folder, or a folder of JSON files that is no store, run or model."""
+    if not path.is_dir():
+        return path.suffix == ".pt"
+    return bool(data_files(path)) or (any(path.glob("*.json")) and not any(path.glob("*.safetensors")))
+
+
+def read_pyg(path: Path, target: str | None = None, level: Level | None = None) -> LabelledGraphs:
+    """The graphs of a PyG data set with the labels in attribute ``target`` (``y`` unless told; then it may lack).
+
+    The level is the one whose rows (one, nodes, edges) most graphs' labels have. Labels [T] of a graph are T
+    targets when ``level`` is "graph". Splits come from ``train_mask``, ``val_mask`` and ``test_mask`` (the first
+    column of several), or from files of these names. A graph that cannot be used is rejected, the others stay.
+
+    Raises:
+        ValueError: the source cannot be read (see :func:`load_pyg`), or the labels' level is not clear.
+        ImportError: torch_geometric is not installed.
+    """
+    files = pyg_files(path)
+    if len(files) == 1 and isinstance(files[0].graphs, Collated) and files[0].code is None:
+        quick = read_collated(files[0].graphs, target, level)
+        if quick is not None:
+            return quick
+    return _one_by_one(path, files, target, level)
+
+
+def read_pyg_list(datas: Sequence[Any], target: str | None = None, level: Level | None = None) -> LabelledGraphs:
+    """:func:`read_pyg` of PyG data in memory."""
+    return _one_by_one(_LIST, [PyGFile(_LIST, list(datas))], target, level)
+
+
+def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Level | None) -> LabelledGraphs:
+    name = target or "y"
+    datas = [(data, file.code) for file in files for data in listed(file)]
+    found, rejected = [], []
+    for number, (data, code) in enumerate(datas, 1):
+        try:
+            found.append((number, data, code, _graph(data), label_of(data, name)))
+        except ValueError as error:
+            rejected.append((number, str(error)))
+    labels = [(graph, label) for *_, graph, label in found if label is not None]
+    if target is not None and found and not labels:
+        there = ", ".join(sorted(set().union(*(data.keys() for _, data, *_ in found))))
+        raise ValueError(f"{path}: no graph has an attribute {target!r}; there are {there}")
+    if level is None:
+        rows = [(len(label) if label.ndim else 1, graph.num_nodes, graph.num_edges) for graph, label in labels]
+        level = guessed_level(path, name, rows)
+    widths = Counter(shaped(label, level).shape[1] for _, label in labels)
+    width = widths.most_common(1)[0][0] if widths else 0
+    records = []
+    for number, data, code, graph, label in found:
+        try:
+            targets = targets_of(label, name, level, level_rows(graph, level), width)
+            records.append(Record(number, graph, targets, split_of(data, len(targets), code)))
+        except ValueError as error:
+            rejected.append((number, str(error)))
+    return assembled(path, records, rejected, level, target_names(name, width))
+
+
+def _graph(data: Any) -> Graph:
+    batch = as_batch(data)
+    if len(batch) != 1:
+        raise ValueError(f"it is a batch of {len(batch)} graphs; expected one")
+    return batch[0]

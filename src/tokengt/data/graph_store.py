@@ -1,0 +1,90 @@
+"""Sources that hold graphs already, PyG data sets and folders of NetworkX JSON, as the tensors of a store."""
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from tokengt.data._pyg_files import data_files
+from tokengt.data.cells import number_label
+from tokengt.data.graph_sources import LabelledGraphs, read_networkx_folder, read_pyg
+from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn
+from tokengt.data.packed import PackedGraphs
+from tokengt.data.shards import Rejected
+from tokengt.data.tensorfile import TensorStream
+from tokengt.data.workspace import Origin
+from tokengt.files import checksum, file_checksum
+
+
+def read_graphs(source: Path, origin: Origin) -> tuple[Manifest, dict[str, TensorStream], list[Rejected]]:
+    """A store's manifest, tensors and rejected records.
+
+    Raises:
+        ValueError: the recipe asks for what only a table has, or the source cannot be read.
+    """
+    recipe = origin.recipe
+    labelled = _labelled(source, recipe)
+    graphs = PackedGraphs.from_batch(labelled.graphs)
+    targets, columns = labelled.targets.double(), [TargetColumn(name) for name in labelled.target_names]
+    if recipe.task == "multiclass":
+        if len(columns) != 1:
+            raise ValueError(f"{source}: --task multiclass takes one target, found {len(columns)}")
+        targets, classes = _as_classes(targets)
+        columns = [TargetColumn(columns[0].name, classes)]
+    tensors = {**graphs.arrays(), "targets": targets, "lines": labelled.lines.long()}
+    if labelled.split is not None:
+        tensors["split"] = labelled.split
+    rejected = [Rejected(line, reason, ()) for line, reason in labelled.rejected]
+    manifest = Manifest(
+        source=Source(origin.name, origin.sha256, len(graphs) + len(rejected)),
+        rejected=len(rejected),
+        featurisation=origin.featurisation,
+        level=labelled.level,
+        task=recipe.task,
+        targets=tuple(columns),
+        descriptors=(),
+        columns=origin.columns,
+        counts={
+            "graphs": len(graphs),
+            "nodes": graphs.nodes.total,
+            "edges": graphs.edges.total,
+            "hyperedges": graphs.hyperedges.total,
+            "rows": len(targets),
+        },
+        order=graphs.order,
+    )
+    return manifest, {name: TensorStream.whole(tensor.numpy()) for name, tensor in tensors.items()}, rejected
+
+
+def _labelled(source: Path, recipe: Recipe) -> LabelledGraphs:
+    for option, value in (
+        ("--smiles", recipe.smiles),
+        ("--descriptors", recipe.descriptors),
+        ("--split-column", recipe.split),
+    ):
+        if value:
+            raise ValueError(f"{source} holds graphs and no table of molecules: {option} means nothing there")
+    if source.is_dir() and not data_files(source):
+        return read_networkx_folder(source, recipe.targets, recipe.level)
+    if len(recipe.targets) > 1:
+        raise ValueError(f"{source}: a PyG data set has one attribute of labels; --target names {recipe.targets}")
+    return read_pyg(source, recipe.targets[0] if recipe.targets else None, recipe.level)
+
+
+def _as_classes(targets: Float64[Tensor, "rows 1"]) -> tuple[Float64[Tensor, "rows 1"], tuple[str, ...]]:
+    """Labels that are numbers as places among their values, in order; a missing one stays missing."""
+    known = ~targets.isnan()
+    values, places = torch.unique(targets[known], return_inverse=True)
+    coded = torch.full_like(targets, torch.nan)
+    coded[known] = places.double()
+    return coded, tuple(number_label(value) for value in values.tolist())
+
+
+def source_checksum(source: Path) -> str:
+    """SHA-256 of a file; of a folder, that of the names and checksums of the files that are read in it."""
+    if source.is_file():
+        return file_checksum(source)
+    files = data_files(source) or sorted(source.glob("*.json"))
+    listing = "".join(f"{file_checksum(file)}  {file.relative_to(source).as_posix()}\n" for file in files)
+    return checksum(listing.encode())

@@ -1,0 +1,111 @@
+"""Shards on disk to one store, tensor by tensor and shard by shard, so memory holds one piece at a time. Torch-free."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from tokengt.data.cells import sorted_classes
+from tokengt.data.manifest import GRAPHS, MANIFEST, REJECTED, Manifest
+from tokengt.data.shards import Rejected, ShardFile
+from tokengt.data.tensorfile import Array, TensorStream, widest, write_tensors
+from tokengt.files import file_checksum, write_whole, writing
+
+_OFFSETS = {"node_offsets": "node_counts", "edge_offsets": "edge_counts", "text_offsets": "text_counts"}
+_ROWS = ("node_features", "edge_features", "texts", "lines", "graph_features", "split")
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """What the shards hold together: ``streams`` are the store's tensors, ``classes`` those of a multiclass target."""
+
+    streams: Mapping[str, TensorStream]
+    classes: tuple[str, ...]
+    graphs: int
+    nodes: int
+    edges: int
+
+
+def merged(shards: Sequence[ShardFile]) -> Merged:
+    """The store's tensors, described from the shards' headers; their rows are read when they are written."""
+    headers = [shard.header() for shard in shards]
+    total = {name: sum(header[name].shape[0] for header in headers) for name in headers[0]}
+    graphs, edges = total["lines"], total["edge_features"]
+    labels = [shard.classes() for shard in shards]
+    classes = sorted_classes(set().union(*labels))
+    streams = {
+        name: TensorStream(np.dtype("i8"), (graphs + 1,), partial(_offsets, shards, counts))
+        for name, counts in _OFFSETS.items()
+    }
+    for name in _ROWS:
+        if name in headers[0]:
+            dtype, shape = headers[0][name]
+            streams[name] = TensorStream(dtype, (total[name], *shape[1:]), partial(_rows, shards, name))
+    narrow = widest(header["edge_index"].dtype for header in headers)
+    streams["edge_index"] = TensorStream(narrow, (2, edges), partial(_edge_index, shards))
+    targets = (graphs, headers[0]["targets"].shape[1])
+    streams["targets"] = TensorStream(np.dtype("f8"), targets, partial(_targets, shards, labels, classes))
+    return Merged(streams, classes, graphs, total["node_features"], edges)
+
+
+def _offsets(shards: Sequence[ShardFile], counts: str) -> Iterator[Array]:
+    end = np.zeros(1, dtype=np.int64)
+    yield end
+    for shard in shards:
+        offsets = end[-1] + np.cumsum(shard.read(counts), dtype=np.int64)
+        yield offsets
+        end = offsets if len(offsets) else end
+
+
+def _rows(shards: Sequence[ShardFile], name: str) -> Iterator[Array]:
+    return (shard.read(name) for shard in shards)
+
+
+def _edge_index(shards: Sequence[ShardFile]) -> Iterator[Array]:
+    """All first ends, then all second ends: [2, edges] lies row after row."""
+    return (shard.read("edge_index")[end] for end in range(2) for shard in shards)
+
+
+def _targets(shards: Sequence[ShardFile], labels: Sequence[Sequence[str]], classes: tuple[str, ...]) -> Iterator[Array]:
+    """With classes, places in a shard's own labels become places among all."""
+    place = {label: float(code) for code, label in enumerate(classes)}
+    for shard, own in zip(shards, labels, strict=True):
+        targets = shard.read("targets")
+        if classes:
+            # The last entry stands for a missing label.
+            table = np.array([*(place[label] for label in own), np.nan])
+            targets = table[np.where(np.isnan(targets), len(own), targets).astype(np.int64)]
+        yield targets
+
+
+def write_store(
+    folder: Path,
+    manifest: Manifest,
+    tensors: Mapping[str, TensorStream],
+    columns: Sequence[str],
+    rejected: Iterable[Rejected],
+) -> Manifest:
+    """Write a store's files, the manifest last: a folder with a manifest is complete. Returns it with checksums."""
+    files = {GRAPHS: write_tensors(folder / GRAPHS, tensors)}
+    count = _write_rejected(folder / REJECTED, columns, rejected)
+    files[REJECTED] = file_checksum(folder / REJECTED)
+    manifest = replace(manifest, rejected=count, files=files)
+    write_whole(folder / MANIFEST, manifest.to_json())
+    return manifest
+
+
+def _write_rejected(path: Path, columns: Sequence[str], rejected: Iterable[Rejected]) -> int:
+    count = 0
+    with writing(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["line", "reason", *columns])
+        for row in rejected:
+            writer.writerow([row.line, row.reason, *row.cells])
+            count += 1
+        text.detach()
+    return count

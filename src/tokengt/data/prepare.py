@@ -1,0 +1,217 @@
+"""A file of molecules or graphs to a store: shard by shard, restartable, the same bytes every time.
+
+Shards are kept in ``STORE/.shards`` under a fingerprint of everything that decides their content, so a run that was
+killed goes on where it was. The manifest is written last and the shards are removed after it.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from tokengt.data import cells, engines
+from tokengt.data.graph_sources import is_graph_source
+from tokengt.data.graph_store import read_graphs, source_checksum
+from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn, featurisation
+from tokengt.data.merge import merged, write_store
+from tokengt.data.progress import progress_bar, say
+from tokengt.data.shards import Column, Plan, ShardFile
+from tokengt.data.store import Store
+from tokengt.data.tables import Row, Table, open_table
+from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, is_finished
+
+SHARD_ROWS = 4096
+
+
+def prepare(
+    source: Path,
+    out: Path,
+    recipe: Recipe,
+    *,
+    workers: int | None = None,
+    engine: engines.Engine = "processes",
+    progress: bool = True,
+    shard_rows: int = SHARD_ROWS,
+) -> Store:
+    """Make the store ``out`` of a table of molecules, a PyG data set or a folder of NetworkX JSON, and open it.
+
+    Rows that cannot be read are listed in ``out/rejected.csv`` with their line and reason. A run that was stopped
+    goes on where it was; a store that is finished is opened as it is.
+
+    Args:
+        source: .csv, .tsv (both also .gz, .xz), .parquet, .sdf, .smi; a PyG file or folder; a folder of .json.
+        out: the folder to make.
+        recipe: which columns mean what, and how molecules become graphs.
+        workers: processes on this machine, all its cores if None; with Ray, tasks at a time.
+        engine: "processes", or "ray" for a cluster.
+        progress: say on stderr how far it is.
+        shard_rows: rows a shard; the store's bytes do not depend on it.
+
+    Raises:
+        ValueError: one sentence about the file, the recipe or the folder.
+        OSError: the disk is full or a worker died; what was done is kept for the next run.
+    """
+    source, out = Path(source), Path(out)
+    for name, value in (("workers", workers), ("shard_rows", shard_rows)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; expected at least 1")
+    engines.check(engine)
+    if not source.exists():
+        raise ValueError(f"{source} does not exist")
+    if is_graph_source(source):
+        return _prepare_graphs(source, out, recipe, progress)
+    table = open_table(source)
+    recipe = _resolved(recipe, table)
+    plan = Plan.of(recipe, table)
+    made = {**featurisation(recipe.policy), "rdkit": _rdkit_version()}
+    origin = Origin(source.name, source_checksum(source), recipe, made)
+    if is_finished(out, origin):
+        return _as_it_is(out, progress)
+    rows = _survey(table, plan)
+    with at_work(out, progress):
+        if is_finished(out, origin):
+            return _as_it_is(out, progress)
+        shelf = Shelf.of(out, origin.fingerprint(shard_rows))
+        shards = _converted(table, plan, shelf, rows, shard_rows, engine, workers, progress)
+        _merge(out, origin, table, plan, rows, shards)
+        clear_shards(out)
+    return Store.open(out, verify=False)
+
+
+def _as_it_is(out: Path, shown: bool) -> Store:
+    try:
+        store = Store.open(out)
+    except ValueError as error:
+        raise ValueError(f"{error}; remove the folder {out} and prepare it again") from error
+    clear_shards(out)
+    say(f"{out} was prepared before from the same source with the same settings: opened as it is", shown)
+    return store
+
+
+def _resolved(recipe: Recipe, table: Table) -> Recipe:
+    """The recipe with the column of SMILES named, where the table does not fix it."""
+    if recipe.level not in (None, "graph"):
+        raise ValueError(f"{table.path} is a table of molecules with a target a molecule; --level must be graph")
+    if recipe.smiles is not None or table.text_column is not None:
+        return replace(recipe, level="graph")
+    named = [column for column in table.columns if column.lower() == "smiles"]
+    if len(named) != 1:
+        columns = ", ".join(table.columns)
+        raise ValueError(f"{table.path}: say with --smiles which column holds the SMILES; the columns are {columns}")
+    return replace(recipe, level="graph", smiles=named[0])
+
+
+def _rdkit_version() -> str:
+    try:
+        import rdkit
+    except ImportError as error:
+        raise ImportError("reading molecules needs RDKit: pip install 'tokengt[chem]'") from error
+    return str(rdkit.__version__)
+
+
+def _survey(table: Table, plan: Plan) -> int:
+    """Count the rows; a target column without a single number is refused now and not after hours."""
+    read = cells.binary if plan.task == "binary" else cells.number
+    waiting: dict[Column, str | None] = {} if plan.multiclass else dict.fromkeys(plan.targets)
+    rows = 0
+    for row in table.rows():
+        rows += 1
+        for column in tuple(waiting):
+            text = row.cells[column.place]
+            try:
+                value = read(text)
+            except cells.BadCell:
+                waiting[column] = waiting[column] or f"{cells.shown(text)} on {table.unit} {row.line}"
+            else:
+                if value == value:
+                    del waiting[column]
+    if rows == 0:
+        raise ValueError(f"{table.path} has a header but no rows; expected at least one molecule")
+    for column, example in waiting.items():
+        if example is not None:
+            expected = "0 or 1" if plan.task == "binary" else "number"
+            raise ValueError(
+                f"{table.path}: target {column.name!r} holds no {expected} but text such as {example}; "
+                "for classes that are text use --task multiclass"
+            )
+    return rows
+
+
+def _converted(
+    table: Table,
+    plan: Plan,
+    shelf: Shelf,
+    rows: int,
+    shard_rows: int,
+    engine: engines.Engine,
+    workers: int | None,
+    shown: bool,
+) -> list[ShardFile]:
+    """All shards in order: those on the shelf, and the others converted and put there."""
+    done = shelf.done()
+    total = -(-rows // shard_rows)
+    if done:
+        say(f"{len(done)} of {total} shards are there from an earlier run", shown)
+    ready = sum(min(shard_rows, rows - number * shard_rows) for number in done)
+    results = engines.results(engine, _jobs(table, shard_rows, done), plan, workers, total - len(done), shown)
+    with progress_bar(rows, "rows", "prepare", done=ready, shown=shown) as tick, closing(results):
+        for number, arrays in results:
+            done[number] = shelf.put(number, arrays)
+            tick(len(arrays.arrays["lines"]) + len(arrays.rejected))
+    return [done[number] for number in range(total)]
+
+
+def _jobs(table: Table, shard_rows: int, done: Collection[int]) -> Iterator[engines.Job]:
+    number, rows = 0, list[Row]()
+    for row in table.rows():
+        rows.append(row)
+        if len(rows) == shard_rows:
+            if number not in done:
+                yield engines.Job(number, rows)
+            number, rows = number + 1, []
+    if rows and number not in done:
+        yield engines.Job(number, rows)
+
+
+def _merge(out: Path, origin: Origin, table: Table, plan: Plan, rows: int, shards: list[ShardFile]) -> None:
+    whole = merged(shards)
+    if whole.graphs == 0:
+        line, reason, _ = shards[0].rejected()[0]
+        clear_shards(out)
+        raise ValueError(
+            f"none of the {rows} rows of {table.path} can be read with column {plan.text.name!r} as molecules; "
+            f"{table.unit} {line}: {reason}"
+        )
+    manifest = Manifest(
+        source=Source(origin.name, origin.sha256, rows),
+        rejected=0,
+        featurisation=origin.featurisation,
+        level="graph",
+        task=plan.task,
+        targets=tuple(TargetColumn(column.name, whole.classes if plan.multiclass else None) for column in plan.targets),
+        descriptors=origin.recipe.descriptors,
+        columns=origin.columns,
+        counts={
+            "graphs": whole.graphs,
+            "nodes": whole.nodes,
+            "edges": whole.edges,
+            "hyperedges": 0,
+            "rows": whole.graphs,
+        },
+    )
+    rejected = (row for shard in shards for row in shard.rejected())
+    write_store(out, manifest, whole.streams, table.columns, rejected)
+
+
+def _prepare_graphs(source: Path, out: Path, recipe: Recipe, progress: bool) -> Store:
+    """Graphs are graphs already: read at once, in this process."""
+    origin = Origin(source.name, source_checksum(source), recipe, featurisation(None))
+    if is_finished(out, origin):
+        return _as_it_is(out, progress)
+    manifest, tensors, rejected = read_graphs(source, origin)
+    with at_work(out, progress):
+        if is_finished(out, origin):
+            return _as_it_is(out, progress)
+        write_store(out, manifest, tensors, (), rejected)
+        clear_shards(out)
+    return Store.open(out, verify=False)

@@ -1,0 +1,203 @@
+"""Rows of a table to arrays, a shard at a time: the unit of parallel work and of restart. Torch-free.
+
+:func:`convert_shard` is pure: the same rows and plan give the same arrays in any process on any machine.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save
+
+from tokengt.data import cells
+from tokengt.data.manifest import Recipe, TaskName
+from tokengt.data.tables import Row, Table
+from tokengt.data.tensorfile import DTYPES, Array, TensorType, narrowed
+from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, TextKind, canonical_smiles, pack_molecules
+
+_NOTES = "notes"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's name and its place in a row."""
+
+    name: str
+    place: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe with the places of its columns in one table."""
+
+    text: Column
+    kind: TextKind
+    policy: MoleculePolicy
+    task: TaskName | None
+    targets: tuple[Column, ...]
+    descriptors: tuple[Column, ...]
+    split: Column | None
+
+    @classmethod
+    def of(cls, recipe: Recipe, table: Table) -> "Plan":
+        """Find every column; ``recipe.smiles`` may be None only for a table that has molecules of its own."""
+        text = table.text_column if recipe.smiles is None else recipe.smiles
+        assert text is not None
+        return cls(
+            text=Column(text, table.place(text, "--smiles")),
+            kind=table.text_kind if recipe.smiles is None else "smiles",
+            policy=recipe.policy,
+            task=recipe.task,
+            targets=tuple(Column(name, table.place(name, "--target")) for name in recipe.targets),
+            descriptors=tuple(Column(name, table.place(name, "--descriptors")) for name in recipe.descriptors),
+            split=None if recipe.split is None else Column(recipe.split, table.place(recipe.split, "--split-column")),
+        )
+
+    @property
+    def multiclass(self) -> bool:
+        return self.task == "multiclass"
+
+
+class Rejected(NamedTuple):
+    """A row that could not be read."""
+
+    line: int
+    reason: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardArrays:
+    """The readable rows of a shard.
+
+    ``arrays``: node_counts, edge_counts, text_counts, lines [kept]; node_features [nodes, 9]; edge_index [2, edges],
+    local; edge_features [edges, 3]; texts [bytes], UTF-8; targets [kept, T]; and where the plan has them
+    graph_features [kept, D] and split [kept]. In a multiclass shard targets are places in its own ``classes``.
+    """
+
+    arrays: dict[str, Array]
+    classes: tuple[str, ...]
+    rejected: tuple[Rejected, ...]
+
+    def to_bytes(self) -> bytes:
+        notes = json.dumps({"classes": self.classes, "rejected": self.rejected}).encode()
+        return save({**self.arrays, _NOTES: np.frombuffer(notes, dtype=np.uint8)})
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """A shard on disk; its tensors are read one at a time."""
+
+    path: Path
+
+    def read(self, name: str) -> Array:
+        with safe_open(self.path, "numpy") as file:
+            array: Array = file.get_tensor(name)
+        return array
+
+    def header(self) -> dict[str, TensorType]:
+        """Type and shape of every tensor, without reading any."""
+        with safe_open(self.path, "numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {
+                name: TensorType(DTYPES[part.get_dtype()], tuple(part.get_shape())) for name, part in slices.items()
+            }
+
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self._notes()["classes"])
+
+    def rejected(self) -> list[Rejected]:
+        return [Rejected(line, reason, tuple(row)) for line, reason, row in self._notes()["rejected"]]
+
+    def _notes(self) -> dict[str, Any]:
+        notes: dict[str, Any] = json.loads(self.read(_NOTES).tobytes())
+        return notes
+
+
+class _Values(NamedTuple):
+    """What a row says beside its molecule."""
+
+    targets: tuple[float | str | None, ...]
+    descriptors: tuple[float, ...]
+    split: int
+
+
+def convert_shard(rows: Sequence[Row], plan: Plan) -> ShardArrays:
+    """Featurise the rows; one that cannot be read is named with its reason and costs the others nothing."""
+    readable: list[Row] = []
+    values: list[_Values] = []
+    problems: dict[int, tuple[Row, str]] = {}
+    for place, row in enumerate(rows):
+        try:
+            values.append(_values(row, plan))
+            readable.append(row)
+        except cells.BadCell as bad:
+            problems[place] = row, str(bad)
+    texts = [row.cells[plan.text.place] for row in readable]
+    packed = pack_molecules(texts, plan.policy, plan.kind)
+    places = [place for place in range(len(rows)) if place not in problems]
+    problems |= {places[place]: (readable[place], reason) for place, reason in packed.problems}
+    kept = packed.kept.tolist()
+    arrays: dict[str, Array] = {
+        "node_counts": packed.node_counts,
+        "edge_counts": packed.edge_counts,
+        "node_features": narrowed(packed.node_features),
+        "edge_index": narrowed(packed.edge_index),
+        "edge_features": narrowed(packed.edge_features),
+        "lines": np.array([readable[place].line for place in kept], dtype=np.int64),
+        **_text_arrays([texts[place] for place in kept], plan),
+    }
+    values = [values[place] for place in kept]
+    labels = sorted({label for row_values in values for label in row_values.targets if isinstance(label, str)})
+    arrays |= _value_arrays(values, plan, {label: float(code) for code, label in enumerate(labels)})
+    rejected = tuple(Rejected(row.line, reason, row.cells) for _, (row, reason) in sorted(problems.items()))
+    return ShardArrays(arrays, tuple(labels), rejected)
+
+
+def _values(row: Row, plan: Plan) -> _Values:
+    if row.problem is not None:
+        raise cells.BadCell(row.problem)
+    read = cells.class_label if plan.multiclass else cells.binary if plan.task == "binary" else cells.number
+    split = 0 if plan.split is None else _cell(row, "split column", plan.split, cells.split_code)
+    targets = tuple(_cell(row, "target", column, read) for column in plan.targets)
+    descriptors = tuple(_cell(row, "descriptor", column, cells.descriptor) for column in plan.descriptors)
+    return _Values(targets, descriptors, split)
+
+
+def _cell(row: Row, role: str, column: Column, read: Any) -> Any:
+    try:
+        return read(row.cells[column.place])
+    except cells.BadCell as bad:
+        raise cells.BadCell(f"{role} {column.name!r} {bad}") from None
+
+
+def _text_arrays(texts: list[str], plan: Plan) -> dict[str, Array]:
+    """SMILES as given; RDKit's own where the file has none."""
+    if plan.kind != "smiles":
+        texts = [smiles or "" for smiles in canonical_smiles(texts, DEFAULT_POLICY, plan.kind)]
+    encoded = [text.encode() for text in texts]
+    return {
+        "texts": np.frombuffer(b"".join(encoded), dtype=np.uint8),
+        "text_counts": np.array([len(text) for text in encoded], dtype=np.int64),
+    }
+
+
+def _value_arrays(values: list[_Values], plan: Plan, codes: dict[str, float]) -> dict[str, Array]:
+    def target(value: float | str | None) -> float:
+        return np.nan if value is None else codes[value] if isinstance(value, str) else value
+
+    count = len(values)
+    targets = [[target(value) for value in row.targets] for row in values]
+    arrays: dict[str, Array] = {
+        "targets": np.array(targets, dtype=np.float64).reshape(count, len(plan.targets)),
+    }
+    if plan.descriptors:
+        descriptors = np.array([row.descriptors for row in values], dtype=np.float32)
+        arrays["graph_features"] = descriptors.reshape(count, len(plan.descriptors))
+    if plan.split is not None:
+        arrays["split"] = np.array([row.split for row in values], dtype=np.int8)
+    return arrays

@@ -1,0 +1,187 @@
+"""Training, validation and test parts of a data set: at random, by scaffold, from a column, in folds."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int, Int8
+from torch import Tensor
+
+from tokengt.data.batching import permutation
+from tokengt.interop.molecules import TextKind, scaffolds
+
+Fractions = tuple[float, float, float]
+_STANDARD: Fractions = (0.8, 0.1, 0.1)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Places of the data set in each part: int64, ascending, none in two parts. ``valid`` and ``test`` may be empty."""
+
+    train: Int[Tensor, " train"]
+    valid: Int[Tensor, " valid"]
+    test: Int[Tensor, " test"]
+
+    def __post_init__(self) -> None:
+        if len(self.train) == 0:
+            raise ValueError("the train part of the split is empty; expected at least one graph to train on")
+
+    def parts(self) -> dict[str, Int[Tensor, " _"]]:
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
+    def codes(self, count: int) -> Int8[Tensor, " count"]:
+        """The inverse of :func:`column_split`: 0 train, 1 valid, 2 test, -1 in none, for each of ``count`` places."""
+        codes = torch.full((count,), -1, dtype=torch.int8)
+        for code, places in enumerate(self.parts().values()):
+            codes[places] = code
+        return codes
+
+    def sentences(self) -> list[str]:
+        """The sizes, and one sentence for each part that is empty."""
+        sizes = {name: len(places) for name, places in self.parts().items()}
+        lines = [", ".join(f"{size:,} {name}" for name, size in sizes.items())]
+        why = {
+            "valid": "no model can be chosen by it: the last one is kept",
+            "test": "no number says how good the model is on unseen data",
+        }
+        return lines + [f"the {name} part is empty: {reason}" for name, reason in why.items() if sizes[name] == 0]
+
+
+def random_split(count: int, seed: int, fractions: Fractions = _STANDARD) -> Split:
+    """A seeded shuffle, cut at the fractions (rounded).
+
+    A part whose fraction is above 0 gets at least one place while there are enough: two places are train and test,
+    one is train.
+    """
+    train, valid, test = _sizes(count, _checked(fractions))
+    first, second, third = torch.split(permutation(count, seed), [train, valid, test])
+    return _split(first, second, third)
+
+
+def scaffold_split(
+    smiles: Sequence[str], fractions: Fractions = _STANDARD, seed: int = 0, kind: TextKind = "smiles"
+) -> Split:
+    """Molecules of one Bemis-Murcko scaffold stay together: :func:`group_split` of their scaffolds.
+
+    As in MoleculeNet, all acyclic molecules (and any that RDKit cannot read) share the empty scaffold, so they are
+    one group.
+    """
+    return group_split(scaffolds(smiles, kind), fractions, seed)
+
+
+def group_split(groups: Sequence[str], fractions: Fractions = _STANDARD, seed: int = 0) -> Split:
+    """Whole groups, MoleculeNet's way; ``groups[i]`` names the group of place i.
+
+    Groups are taken from large to small; of equal ones, the one that appears later in the file first (so
+    DeepChem's ``ScaffoldSplitter`` gives the same split). Each goes to train while train stays within its share,
+    else to valid while train and valid stay within theirs, else to test. Seed 0 is this rule; any other seed
+    shuffles groups of equal size first.
+
+    Where DeepChem leaves a part empty, this does not if there are groups enough: the largest group always trains,
+    and a test, then a valid part that got nothing takes the smallest group of the fullest other part.
+    """
+    shares = _checked(fractions)
+    count = len(groups)
+    members = _members(groups)
+    if not members:
+        raise ValueError("there are no graphs to split")
+    shuffled = permutation(len(members), seed).tolist() if seed else [0] * len(members)
+    ranked = sorted(zip(members, shuffled, strict=True), key=lambda pair: (len(pair[0]), pair[1], pair[0][0]))
+    parts: tuple[list[list[int]], ...] = ([], [], [])
+    taken = [0, 0, 0]
+    for group, _ in reversed(ranked):
+        # The tolerance: 0.7 + 0.2 is a little below 0.9, and a group that fits exactly must fit.
+        fits_train = taken[0] == 0 or taken[0] + len(group) <= shares[0] * count + 1e-9
+        fits_valid = taken[0] + taken[1] + len(group) <= (shares[0] + shares[1]) * count + 1e-9
+        part = 0 if fits_train else 1 if fits_valid else 2
+        parts[part].append(group)
+        taken[part] += len(group)
+    for empty in (2, 1):
+        donor = max((part for part in range(3) if part != empty), key=lambda part: len(parts[part]))
+        if shares[empty] > 0 and not parts[empty] and len(parts[donor]) > 1:
+            parts[empty].append(parts[donor].pop())
+    return _split(*(torch.tensor([place for group in part for place in group], dtype=torch.int64) for part in parts))
+
+
+def column_split(codes: Int8[Tensor, " rows"], seed: int = 0) -> Split:
+    """The split that the file itself gives: 0 train, 1 valid, 2 test; -1 rows are left out.
+
+    Without a valid row, a tenth of the train rows (at least one, at random by ``seed``) becomes the valid part,
+    unless there is one train row only.
+    """
+    train, valid, test = (torch.nonzero(codes == code).flatten() for code in range(3))
+    if len(train) == 0:
+        raise ValueError("the split column marks no row as train; expected at least one")
+    if len(valid) == 0 and len(train) > 1:
+        shuffled = train.index_select(0, permutation(len(train), seed))
+        held = max(1, round(len(train) / 10))
+        valid, train = shuffled[:held], shuffled[held:]
+    return _split(train, valid, test)
+
+
+def fold_splits(count: int, folds: int, seed: int, groups: Sequence[str] | None = None) -> list[Split]:
+    """``folds`` splits over the same parts: fold i tests on part i, validates on part i + 1, trains on the rest.
+
+    Parts differ by at most one place. With ``groups`` (one name a place) a group is never cut: groups go from large
+    to small, those of equal size in seeded order, each into the part that is smallest so far.
+    """
+    units = list(range(count)) if groups is None else _members(groups)
+    if groups is not None and len(groups) != count:
+        raise ValueError(f"there are {len(groups)} group names for {count} graphs; expected one each")
+    if folds < 3:
+        raise ValueError(f"folds is {folds}; expected at least 3: one part tests, one validates, the rest trains")
+    if len(units) < folds:
+        what = "graphs" if groups is None else "groups (scaffolds)"
+        raise ValueError(f"{folds} folds need at least {folds} {what}; there are {len(units)}")
+    parts = (
+        list(torch.tensor_split(permutation(count, seed), folds)) if groups is None else _packed(groups, folds, seed)
+    )
+    splits = []
+    for fold in range(folds):
+        after = (fold + 1) % folds
+        rest = torch.cat([part for place, part in enumerate(parts) if place not in (fold, after)])
+        splits.append(_split(rest, parts[after], parts[fold]))
+    return splits
+
+
+def _packed(groups: Sequence[str], folds: int, seed: int) -> list[Tensor]:
+    """Whole groups in ``folds`` parts of nearly equal size."""
+    members = _members(groups)
+    order = sorted(permutation(len(members), seed).tolist(), key=lambda place: -len(members[place]))
+    parts: list[list[int]] = [[] for _ in range(folds)]
+    heap = [(0, part) for part in range(folds)]
+    for place in order:
+        size, part = heapq.heappop(heap)
+        parts[part] += members[place]
+        heapq.heappush(heap, (size + len(members[place]), part))
+    return [torch.tensor(part, dtype=torch.int64) for part in parts]
+
+
+def _members(groups: Sequence[str]) -> list[list[int]]:
+    """Places of each group, in order of first appearance."""
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(groups):
+        found.setdefault(name, []).append(place)
+    return list(found.values())
+
+
+def _split(train: Tensor, valid: Tensor, test: Tensor) -> Split:
+    return Split(train.sort().values, valid.sort().values, test.sort().values)
+
+
+def _checked(fractions: Fractions) -> Fractions:
+    if not all(0 <= share <= 1 for share in fractions) or abs(sum(fractions) - 1) > 1e-6:
+        raise ValueError(f"fractions are {fractions}; expected three shares (train, valid, test) that add up to 1")
+    if fractions[0] == 0:
+        raise ValueError(f"fractions are {fractions}; expected a train share above 0")
+    return fractions
+
+
+def _sizes(count: int, fractions: Fractions) -> tuple[int, int, int]:
+    """Rounded shares of ``count``; none that is wanted is 0 while there are places for it (train, test, then valid)."""
+    if count < 1:
+        raise ValueError("there are no graphs to split")
+    test = min(max(round(fractions[2] * count), int(fractions[2] > 0)), count - 1)
+    valid = min(max(round(fractions[1] * count), int(fractions[1] > 0)), count - 1 - test)
+    return count - valid - test, valid, test

@@ -1,0 +1,179 @@
+"""Store: a prepared data set. Flat arrays, mapped from disk and checked against their checksums, with a manifest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int8, Int64, UInt8
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from tokengt.batch import GraphBatch
+from tokengt.data.facts import laplacian_of
+from tokengt.data.manifest import (
+    CACHE,
+    GRAPHS,
+    Level,
+    Manifest,
+    Source,
+    TargetColumn,
+    TaskName,
+    featurisation,
+    read_manifest,
+)
+from tokengt.data.packed import PackedGraphs
+from tokengt.files import file_checksum
+from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy
+from tokengt.structure.laplacian import Which, laplacian_fact
+
+
+@dataclass(frozen=True, eq=False)
+class _Texts:
+    """Strings end to end, as UTF-8."""
+
+    data: UInt8[Tensor, " bytes"]
+    offsets: Int64[Tensor, " bounds"]
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "_Texts":
+        encoded = [text.encode() for text in texts]
+        offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        data = np.frombuffer(bytearray(b"".join(encoded)), dtype=np.uint8)
+        return cls(torch.from_numpy(data), torch.from_numpy(offsets))
+
+    def take(self, places: Sequence[int]) -> list[str]:
+        data, bounds = self.data.numpy(), self.offsets.numpy()
+        return [data[bounds[place] : bounds[place + 1]].tobytes().decode() for place in places]
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """Graphs with their targets, in the order of their source.
+
+    ``targets`` has a row a graph, node or edge (``manifest.level``) and NaN for a missing label; ``lines`` is where
+    each graph stands in the source; ``split`` is 0 for train, 1 for valid, 2 for test, -1 for none of them.
+    """
+
+    manifest: Manifest
+    graphs: PackedGraphs
+    targets: Float64[Tensor, "rows targets"]
+    lines: Int64[Tensor, " graphs"]
+    split: Int8[Tensor, " rows"] | None = None
+    folder: Path | None = None
+    _texts: _Texts | None = None
+
+    @classmethod
+    def open(cls, folder: Path, verify: bool = True) -> "Store":
+        """Map a store from disk; with ``verify`` its data is first read through and compared with its checksum.
+
+        Raises:
+            ValueError: the folder is no store, or a file is missing, torn or changed; says which.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        path = folder / GRAPHS
+        if not path.is_file():
+            raise ValueError(f"{folder} is no whole tokengt store: {GRAPHS} is missing")
+        if verify and file_checksum(path) != manifest.files.get(GRAPHS):
+            raise ValueError(f"{path} does not match its checksum: it is torn or was changed")
+        try:
+            with safe_open(path, "pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            graphs = PackedGraphs.from_arrays(tensors)
+            texts = _Texts(tensors["texts"], tensors["text_offsets"]) if "texts" in tensors else None
+            store = cls(manifest, graphs, tensors["targets"], tensors["lines"], tensors.get("split"), folder, texts)
+        except (SafetensorError, KeyError) as error:
+            raise ValueError(f"{path} is torn or no store's data: {error}") from error
+        if store._counts() != dict(manifest.counts):
+            raise ValueError(f"{path} holds {store._counts()}, but the manifest beside it says {manifest.counts}")
+        return store
+
+    @classmethod
+    def from_memory(
+        cls,
+        graphs: GraphBatch,
+        targets: Tensor | None,
+        *,
+        target_names: Sequence[str] = (),
+        level: Level = "graph",
+        texts: Sequence[str] | None = None,
+        policy: MoleculePolicy | None = None,
+        classes: Sequence[Sequence[str] | None] | None = None,
+        task: TaskName | None = None,
+        descriptors: Sequence[str] = (),
+        split: Int8[Tensor, " rows"] | None = None,
+        lines: Int64[Tensor, " graphs"] | None = None,
+    ) -> "Store":
+        """A store that no folder holds. With ``texts`` or ``policy`` the graphs are molecules.
+
+        ``targets`` [rows, T] has a row a graph, node or edge; ``classes[t]`` are the labels of target t, if it has any.
+        """
+        packed = PackedGraphs.from_batch(graphs)
+        molecules = texts is not None or policy is not None
+        rows = {"graph": len(packed), "node": packed.nodes.total, "edge": packed.edges.total}[level]
+        values = torch.empty(rows, 0) if targets is None else targets
+        if values.ndim != 2 or len(values) != rows or values.shape[1] != len(target_names):
+            raise ValueError(
+                f"targets have shape {list(values.shape)}; expected [{rows}, {len(target_names)}]: "
+                f"a row a {level} and a column a name"
+            )
+        labels = [None] * len(target_names) if classes is None else classes
+        store = cls(
+            Manifest(
+                source=Source("memory", "", len(packed)),
+                rejected=0,
+                featurisation=featurisation(policy or DEFAULT_POLICY if molecules else None),
+                level=level,
+                task=task,
+                targets=tuple(
+                    TargetColumn(name, None if known is None else tuple(known))
+                    for name, known in zip(target_names, labels, strict=True)
+                ),
+                descriptors=tuple(descriptors),
+                columns={"smiles": None, "targets": list(target_names), "split": None},
+                counts={},
+                order=packed.order,
+            ),
+            packed,
+            values.double(),
+            torch.arange(1, len(packed) + 1) if lines is None else lines,
+            split,
+            None,
+            None if texts is None else _Texts.of(texts),
+        )
+        return replace(store, manifest=replace(store.manifest, counts=store._counts()))
+
+    @property
+    def is_molecules(self) -> bool:
+        return bool(self.manifest.featurisation.get("kind") == "molecule")
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def __repr__(self) -> str:
+        targets = ", ".join(self.manifest.target_names) or "none"
+        return f"Store({len(self):,} graphs from {self.manifest.source.name}, targets: {targets})"
+
+    def texts(self, index: Sequence[int] | None = None) -> list[str] | None:
+        """SMILES of the graphs at these places, or of all; None when the source was no table of molecules."""
+        return None if self._texts is None else self._texts.take(range(len(self)) if index is None else index)
+
+    def with_laplacian(self, count: int, which: Which, progress: bool = True) -> "Store":
+        """The same store whose graphs know their Laplacian eigenvectors: float32 [nodes, count], canonical.
+
+        They are computed in chunks and kept in the store's folder, where the next call finds them.
+        """
+        cache = None if self.folder is None else self.folder / CACHE
+        fact = laplacian_of(self.graphs, count, which, cache, self.manifest.files.get(GRAPHS, ""), progress)
+        return replace(self, graphs=self.graphs.with_fact(laplacian_fact(count, which), fact))
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "graphs": len(self.graphs),
+            "nodes": self.graphs.nodes.total,
+            "edges": self.graphs.edges.total,
+            "hyperedges": self.graphs.hyperedges.total,
+            "rows": len(self.targets),
+        }

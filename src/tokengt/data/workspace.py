@@ -1,0 +1,147 @@
+"""The folder that ``prepare`` writes to: whose it is, who is at work in it, and the shards that are done."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokengt.config import to_dict
+from tokengt.data.manifest import CACHE, FORMAT, GRAPHS, MANIFEST, REJECTED, Recipe, read_manifest
+from tokengt.data.progress import say
+from tokengt.data.shards import ShardArrays, ShardFile
+from tokengt.files import checksum, file_checksum, remove_leftovers, write_whole
+
+SHARDS = ".shards"
+_FILES = (GRAPHS, REJECTED, MANIFEST)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """All that decides a store's bytes: the source's content, the recipe and how graphs are made."""
+
+    name: str
+    sha256: str
+    recipe: Recipe
+    featurisation: Mapping[str, Any]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Columns as they were asked for, for the manifest."""
+        return {"smiles": self.recipe.smiles, "targets": list(self.recipe.targets), "split": self.recipe.split}
+
+    def fingerprint(self, shard_rows: int) -> str:
+        known = [FORMAT, self.sha256, to_dict(self.recipe), self.featurisation, shard_rows]
+        return checksum(json.dumps(known).encode())[:16]
+
+
+def is_finished(out: Path, origin: Origin) -> bool:
+    """Whether ``out`` is exactly this store already; False when it is free or holds an unfinished one.
+
+    Raises:
+        ValueError: it is something else, which nobody wants overwritten.
+    """
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; give another --out")
+    if not out.is_dir():
+        return False
+    if not (out / MANIFEST).exists():
+        strange = sorted(path.name for path in out.iterdir() if not _is_ours(path))
+        if strange:
+            raise ValueError(f"{out} holds {strange[0]!r} and is no store; give another --out")
+        return False
+    try:
+        manifest = read_manifest(out)
+    except ValueError as error:
+        raise ValueError(f"{error}; give another --out") from error
+    differences = manifest.differences(origin.sha256, origin.recipe, origin.featurisation)
+    if differences:
+        raise ValueError(f"{out} is another store: {'; '.join(differences)}; give another --out")
+    return True
+
+
+def _is_ours(path: Path) -> bool:
+    """Files of a store count as ours only beside the shards they are made from."""
+    if path.name == SHARDS:
+        return True
+    named = path.name in (*_FILES, CACHE) or any(path.name.startswith(f".{name}.") for name in _FILES)
+    return named and (path.parent / SHARDS).is_dir()
+
+
+@contextmanager
+def at_work(out: Path, shown: bool) -> Iterator[None]:
+    """Have the folder for oneself: a second process waits. What a killed one left half written is removed."""
+    (out / SHARDS).mkdir(parents=True, exist_ok=True)
+    with _locked(out, shown):
+        for name in _FILES:
+            remove_leftovers(out / name)
+        (out / SHARDS).mkdir(parents=True, exist_ok=True)
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, shown: bool) -> Iterator[None]:
+    """The kernel gives the lock back however the process ends; file systems without locks go without."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with _descriptor(folder) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{folder}: waiting for another process that prepares it", shown)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
+
+
+@contextmanager
+def _descriptor(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def clear_shards(out: Path) -> None:
+    """Remove all shards, and the folder itself when nothing else is in it."""
+    shutil.rmtree(out / SHARDS, ignore_errors=True)
+    with suppress(OSError):
+        out.rmdir()
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Finished shards of one fingerprint. A shard's name carries its checksum, so a damaged one is noticed."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, out: Path, fingerprint: str) -> "Shelf":
+        folder = out / SHARDS / fingerprint
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(folder)
+
+    def done(self) -> dict[int, ShardFile]:
+        """Whole shards by number; what is damaged or half written is removed."""
+        found = {}
+        for path in sorted(self.folder.iterdir()):
+            number, _, digest = path.stem.partition("-")
+            if number.isdigit() and path.suffix == ".safetensors" and file_checksum(path)[:16] == digest:
+                found[int(number)] = ShardFile(path)
+            else:
+                path.unlink()
+        return found
+
+    def put(self, number: int, arrays: ShardArrays) -> ShardFile:
+        content = arrays.to_bytes()
+        path = self.folder / f"{number:06d}-{checksum(content)[:16]}.safetensors"
+        write_whole(path, content)
+        return ShardFile(path)

@@ -1,0 +1,234 @@
+"""The model card of a run: what was learned from which data, how well, and where it stops. Same facts, same bytes."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tokengt.training.tasks import Task
+
+FEW_LABELS = 100
+_HEADINGS = {
+    "regression": "numbers in the units of the training file, which the file does not name",
+    "binary": "the probability of a 1",
+    "multiclass": "a probability for each class",
+}
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """All that a card says, in plain values.
+
+    Args:
+        task: what is predicted.
+        level: what a prediction is made for: a "graph" (a molecule, when ``molecules``), a "node" or an "edge".
+        source: name of the data file, without its folder.
+        sha256: its checksum.
+        rows: how many records it holds.
+        rejected: how many of them could not be read.
+        split: how the parts were made, in words, such as "random, seed 0" or "by the column `set`".
+        counts: rows of each part, such as ``{"train": 902, "valid": 113, "test": 113}``.
+        train_labels: training labels of each target, in the order of ``task.names``.
+        identifiers: the node identifiers, in words, such as "laplacian, 16 dimensions".
+        parameters: trained numbers in one model.
+        test: metrics on the test part, if it has rows.
+        floor: the same metrics of ``task.floor``, which knows nothing but the training labels.
+        settings: the training settings that matter, by name.
+        versions: programs by name, such as ``{"tokengt": "0.1.0", "torch": "2.13"}``.
+        molecules: whether the data are molecules.
+        text_column: molecules: the column that holds them.
+        descriptors: extra numeric columns that a new file must have as well.
+        members: models whose predictions are averaged.
+        shared: graphs that stand in more than one part.
+        unseen_elements: elements of the validation and test parts that training never saw: molecules that hold them.
+        notes: further warnings, a sentence each.
+    """
+
+    task: Task
+    level: str
+    source: str
+    sha256: str
+    rows: int
+    rejected: int
+    split: str
+    counts: Mapping[str, int]
+    train_labels: tuple[int, ...]
+    identifiers: str
+    parameters: int
+    test: Mapping[str, float] | None = None
+    floor: Mapping[str, float] | None = None
+    settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    molecules: bool = False
+    text_column: str | None = None
+    descriptors: tuple[str, ...] = ()
+    members: int = 1
+    shared: int = 0
+    unseen_elements: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def model_card(facts: CardFacts) -> str:
+    """Markdown with the YAML header that Hugging Face reads."""
+    names = facts.task.names
+    title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    sections = [
+        f"{_header(facts)}\n\n# TokenGT for {_plain(title)}",
+        _predicted(facts),
+        f"## Test\n\n{_results(facts)}",
+        f"## Warnings\n\n{_bullets(card_warnings(facts))}",
+        f"## Data\n\n{_data(facts)}",
+        f"## Use\n\n{_use(facts)}",
+        f"## Intended use and limits\n\n{_limits(facts)}",
+        f"## Training\n\n{_training(facts)}",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def card_warnings(facts: CardFacts) -> list[str]:
+    """What a reader must know before trusting the numbers; a sentence each."""
+    found = []
+    thing = _thing(facts)
+    metric = facts.task.metric
+    if facts.test and facts.floor and not facts.task.is_better(facts.test[metric], facts.floor.get(metric)):
+        found.append(f"On the test part this model is no better than the floor ({metric}): do not use it.")
+    if facts.shared:
+        things = "Molecules" if facts.molecules else "Graphs"
+        found.append(
+            f"{things} that stand in more than one part of the split: {facts.shared:,}; the metrics flatter the model."
+        )
+    for element, count in facts.unseen_elements.items():
+        found.append(f"{element} occurs in {_count(count, thing)} of the other parts but in none of training.")
+    for name, labels in zip(facts.task.names, facts.train_labels, strict=True):
+        if labels < FEW_LABELS:
+            found.append(f"{_code(name)} has only {_count(labels, 'training label')}.")
+    return [*found, *facts.notes]
+
+
+def _header(facts: CardFacts) -> str:
+    task = facts.task
+    kind = "regression" if task.kind == "regression" else "classification"
+    tags = ["tokengt", "graph-transformer", *(["chemistry", "molecules"] if facts.molecules else []), kind]
+    metrics = [name for name in facts.test or () if "/" not in name] or [task.metric]
+    lines = ["---", "library_name: tokengt", "pipeline_tag: graph-ml"]
+    for key, values in (("tags", tags), ("metrics", metrics)):
+        lines += [f"{key}:", *(f"- {value}" for value in values)]
+    # JSON strings are YAML strings, whatever a user's file is called.
+    return "\n".join([*lines, f"training_file: {json.dumps(facts.source, ensure_ascii=False)}", "---"])
+
+
+def _predicted(facts: CardFacts) -> str:
+    task = facts.task
+    lines = [f"Predicts for each {_thing(facts)}: {', '.join(map(_code, task.names))} ({_HEADINGS[task.kind]})."]
+    if task.classes is not None:
+        lines.append(f"Classes: {', '.join(map(_code, task.classes))}.")
+    if facts.members > 1:
+        lines.append(f"A prediction is the mean of {facts.members} models.")
+    return "\n".join(lines)
+
+
+def _results(facts: CardFacts) -> str:
+    if not facts.test:
+        return "No test part was held out, so nothing is known about new data."
+    means = [name for name in facts.test if "/" not in name]
+    floor = facts.floor or {}
+    heads = ["metric", "test", *(["floor"] if floor else [])]
+    rows = [[name, _number(facts.test[name]), *([_number(floor.get(name))] if floor else [])] for name in means]
+    parts = [_table(heads, rows)]
+    if floor:
+        what = "mean of the training labels" if facts.task.kind == "regression" else "frequencies in training"
+        parts.append(f"The floor predicts the {what} for everything.")
+    if len(facts.task.names) > 1:
+        parts.append("Means over the targets; an empty cell has too few labels for its metric.")
+        keys = [[_code(n), *(_number(facts.test.get(f"{m}/{n}"), "") for m in means)] for n in facts.task.names]
+        parts.append(_table(["target", *means], keys))
+    return "\n\n".join(parts)
+
+
+def _data(facts: CardFacts) -> str:
+    parts = ", ".join(f"{count:,} {name}" for name, count in facts.counts.items())
+    lines = [
+        f"File: {_code(facts.source)}, {_count(facts.rows, 'row')}, {facts.rejected:,} rejected "
+        "(`rejected.csv` says which and why)"
+        if facts.rejected
+        else f"File: {_code(facts.source)}, {_count(facts.rows, 'row')}, none rejected",
+        f"SHA-256: `{facts.sha256}`",
+        f"Split: {facts.split}; {parts}",
+    ]
+    labels = [f"{_code(name)} {n:,}" for name, n in zip(facts.task.names, facts.train_labels, strict=True)]
+    return _bullets([*lines, f"Training labels: {', '.join(labels)}"])
+
+
+def _use(facts: CardFacts) -> str:
+    example = '["CCO", "c1ccccc1O"]' if facts.molecules else "graphs"
+    file = "new.csv" if facts.molecules else "new.pt"
+    needs = []
+    if facts.text_column is not None:
+        needs.append(f"its molecules in the column {_code(facts.text_column)}")
+    if facts.descriptors:
+        needs.append(f"the numbers {', '.join(map(_code, facts.descriptors))}")
+    where = "`RUN` is the folder that holds this file."
+    where += f" The new file needs {' and '.join(needs)}." if needs else ""
+    return (
+        f"```bash\ntokengt predict RUN {file} --out out.csv\n```\n\n"
+        f"```python\nimport tokengt\n\ntokengt.load(RUN).predict({example})\n```\n\n{where}"
+    )
+
+
+def _limits(facts: CardFacts) -> str:
+    kin = "chemistry" if facts.molecules else "kind of graph"
+    lines = [
+        f"For {_thing(facts)}s like those of the training file. Nothing is claimed outside that {kin}: there a "
+        "prediction may be far off and still look certain.",
+        "The test metrics hold for data split as above. On data from another place, time or laboratory expect worse.",
+        "The labels' own errors are learned with them; their units and quality are not known to this model.",
+    ]
+    if facts.task.kind != "regression":
+        lines.append("Probabilities were not calibrated; choose a threshold on data of your own.")
+    if facts.molecules:
+        lines.append("Not for decisions about safety, dose or treatment without measurements.")
+    return _bullets(lines)
+
+
+def _training(facts: CardFacts) -> str:
+    settings = [["identifiers", facts.identifiers], ["parameters", f"{facts.parameters:,}"]]
+    settings += [[_plain(name), _plain(str(value))] for name, value in facts.settings.items()]
+    versions = ", ".join(f"{name} {version}" for name, version in facts.versions.items())
+    return _table(["setting", "value"], settings) + (f"\n\nMade with {versions}." if versions else "")
+
+
+def _thing(facts: CardFacts) -> str:
+    return "molecule" if facts.molecules and facts.level == "graph" else facts.level
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in cells)} |" for cells in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines) if lines else "None found."
+
+
+def _number(value: float | None, missing: str = "undefined") -> str:
+    return missing if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def _plain(text: str) -> str:
+    """A user's words as one line without markup."""
+    text = " ".join(text.split())
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>#" else letter for letter in text)
+
+
+def _code(text: str) -> str:
+    """A user's words as a code span; two backticks hold one."""
+    text = " ".join(text.split())
+    return f"`` {text} ``" if "`" in text else f"`{text}`"

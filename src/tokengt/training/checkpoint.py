@@ -1,0 +1,87 @@
+"""Checkpoints: one safetensors file each, written whole, with a checksum over everything it says.
+
+``last`` is the newest, ``previous`` the one before it, for the day the newest is torn. Nothing in them can run code.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from tokengt.files import write_whole
+
+_FORMAT = "tokengt-checkpoint-1"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Tensors by name, and everything else as JSON."""
+
+    tensors: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+    def under(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors called ``prefix.*``, without the prefix."""
+        return {name.removeprefix(f"{prefix}."): t for name, t in self.tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    state = json.dumps(checkpoint.state, sort_keys=True)
+    metadata = {"format": _FORMAT, "state": state, "sha256": _digest(tensors, state)}
+    write_whole(file, save(tensors, metadata=metadata))
+
+
+def read_checkpoint(file: Path) -> Checkpoint:
+    """Read and verify.
+
+    Raises:
+        ValueError: one sentence that names the file: torn, changed, or no checkpoint of ours.
+    """
+    try:
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118, no dict
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"checkpoint {file} cannot be read ({error}): it is torn or was changed") from error
+    if metadata.get("format") != _FORMAT:
+        raise ValueError(f"checkpoint {file} has format {metadata.get('format')!r}; expected {_FORMAT!r}")
+    if _digest(tensors, metadata.get("state", "")) != metadata.get("sha256"):
+        raise ValueError(f"checkpoint {file} does not match its checksum: it is torn or was changed")
+    return Checkpoint(tensors, json.loads(metadata["state"]))
+
+
+def write_last(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write ``last``; the one it replaces stays as ``previous``."""
+    last = folder / "last.safetensors"
+    if last.exists():
+        last.replace(folder / "previous.safetensors")
+    write_checkpoint(last, checkpoint)
+
+
+def read_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole (None without any), and a sentence for every one that is not."""
+    problems: list[str] = []
+    for name in ("last.safetensors", "previous.safetensors"):
+        if (folder / name).exists():
+            try:
+                return read_checkpoint(folder / name), problems
+            except ValueError as error:
+                problems.append(str(error))
+    return None, problems
+
+
+def _digest(tensors: Mapping[str, Tensor], state: str) -> str:
+    digest = hashlib.sha256(state.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,72 @@
+"""How a model is trained: one frozen config, each field a ``--set training.FIELD=VALUE``."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tokengt.data.batching import BatchingConfig
+
+Schedule = Literal["cosine", "linear", "constant"]
+Precision = Literal["auto", "float32", "bfloat16", "float64"]
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The recipe of a training run.
+
+    Args:
+        epochs: passes over the training part.
+        batch_size: graphs an optimizer step, over all processes and accumulated parts.
+        batch_tokens: when above 0, a step takes graphs until this many tokens instead.
+        accumulate: parts that each process cuts its share of a step into, to save memory.
+        learning_rate: the peak of the schedule.
+        weight_decay: AdamW's, on all parameters as in the authors' code.
+        beta2: AdamW's second-moment decay.
+        warmup: share of the training over which the rate rises linearly from 0.
+        schedule: how it falls afterwards: to 0 along a cosine or a line, or not at all.
+        clip: largest norm of the gradient; 0 for no clipping.
+        ema: decay of the exponential moving average of the weights that is validated and kept; 0 for none.
+        patience: epochs without a better validation metric after which training stops; 0 for never.
+        precision: "auto" is bfloat16 (mixed) on a GPU and float32 on a CPU.
+        compile: run the model through ``torch.compile``.
+        checkpoint_seconds: longest time between two checkpoints; one is written after every epoch anyway.
+    """
+
+    epochs: int = 60
+    batch_size: int = 32
+    batch_tokens: int = 0
+    accumulate: int = 1
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    beta2: float = 0.999
+    warmup: float = 0.1
+    schedule: Schedule = "cosine"
+    clip: float = 1.0
+    ema: float = 0.0
+    patience: int = 0
+    precision: Precision = "auto"
+    compile: bool = False
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("epochs", 1, None),
+            ("learning_rate", 0, None),
+            ("weight_decay", 0, None),
+            ("beta2", 0, 1),
+            ("warmup", 0, 1),
+            ("clip", 0, None),
+            ("ema", 0, 1),
+            ("patience", 0, None),
+        ):
+            value = getattr(self, name)
+            if not value >= low or (high is not None and value >= high):
+                below = "" if high is None else f" and below {high}"
+                raise ValueError(f"training.{name} is {value}; expected {low} or more{below}")
+        for name, allowed in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+        _ = self.batching  # checks its own fields
+
+    @property
+    def batching(self) -> BatchingConfig:
+        return BatchingConfig(self.batch_size, self.batch_tokens, self.accumulate)

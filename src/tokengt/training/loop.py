@@ -1,0 +1,337 @@
+"""The training loop: any number of processes, exact when resumed.
+
+Every random choice is a function of (seed, step, process), never of what was drawn before: the shuffle of an epoch by
+its key, dropout and identifier draws by re-seeding at each step. So a run that was killed and resumed, at any step,
+repeats the uninterrupted one bit for bit; no generator state needs to be kept.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tokengt.data.batching import epoch_steps, evaluation_batches
+from tokengt.draws import chain
+from tokengt.model import TokenGT
+from tokengt.training.checkpoint import Checkpoint, read_newest, write_checkpoint, write_last
+from tokengt.training.config import TrainingConfig
+from tokengt.training.metrics import metrics
+from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
+from tokengt.training.parts import Part, Parts, level_rows
+from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, whole
+from tokengt.training.progress import Progress
+from tokengt.training.tasks import Task
+
+# The clock is looked at this often: all processes must agree on when to save, and agreeing means waiting.
+_CLOCK_STEPS = 20
+
+
+@dataclass
+class State:
+    """Where a run stands; with the tensors of a checkpoint, all that is needed to go on."""
+
+    epoch: int = 0
+    step_in_epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    label_count: int = 0
+    best_epoch: int = 0
+    best_value: float | None = None
+    finished: bool = False
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains one model on one split.
+
+    Args:
+        fabric: a launched Fabric.
+        model: the model, its first weights in place; parameters without ``requires_grad`` stay as they are.
+        parts: the data.
+        task: loss and metrics.
+        config: the recipe.
+        seed: of shuffling, dropout and identifier draws.
+        folder: where ``checkpoints/`` go; None keeps nothing.
+        fingerprint: what a checkpoint must have been made with to be resumed.
+        warn: told every sentence that a person should read.
+    """
+
+    def __init__(
+        self,
+        fabric: Any,
+        model: TokenGT,
+        parts: Parts,
+        task: Task,
+        config: TrainingConfig,
+        *,
+        seed: int = 0,
+        folder: Path | None = None,
+        fingerprint: str = "",
+        progress: Progress | None = None,
+        on_epoch: Callable[[list[dict[str, Any]]], None] = lambda records: None,
+        warn: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self.fabric, self.task, self.config, self.seed = fabric, task, config, seed
+        self.folder = None if folder is None else folder / "checkpoints"
+        self.fingerprint, self.on_epoch, self.warn = fingerprint, on_epoch, warn
+        self.progress = progress or Progress(config.epochs, quiet=True)
+        self.model = model.double() if config.precision == "float64" else model
+        wrapped = Enveloped(self.model)
+        self.forward = fabric.setup_module(torch.compile(wrapped, dynamic=True) if config.compile else wrapped)
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
+        self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
+        self.parts = on_device(parts, fabric.device)
+        self.labels = parts.labels_a_graph(parts.train)
+        self.state = State()
+        self.best: dict[str, Tensor] = {}
+        self._saved_at = time.monotonic()
+
+    def run(self, resume: bool = False) -> State:
+        """Train to the end; leaves the best weights of the run in the model."""
+        if resume:
+            self._restore()
+        self.on_epoch(self.state.records)
+        with deterministic(self.fabric.device), torch.random.fork_rng(self._cuda_devices):
+            self.progress.start(self.state.epoch)
+            try:
+                while not self.state.finished:
+                    self._epoch()
+            finally:
+                self.progress.close()
+        self._load_weights(self.best)
+        return self.state
+
+    def _epoch(self) -> None:
+        state, config = self.state, self.config
+        pieces = self.fabric.world_size * config.accumulate
+        steps = epoch_steps(
+            self.parts.train.places,
+            self.parts.tokens,
+            config.batching,
+            seed=self.seed,
+            epoch=state.epoch,
+            pieces=pieces,
+        )
+        self.model.train()
+        loss = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.fabric.device)
+        for place in range(state.step_in_epoch, len(steps)):
+            set_rate(self.optimizer, rate_at((state.epoch + (place + 1) / len(steps)) / config.epochs, config))
+            step_loss, count = self._step(steps[place])
+            loss += step_loss
+            state.label_count += count
+            state.step, state.step_in_epoch = state.step + 1, place + 1
+            self.progress.advance(1 / len(steps), sum(map(len, steps[place])))
+            if self.progress.wants_numbers:
+                self.progress.show(loss=f"{float(step_loss) / max(count, 1):.3g}")
+            if place + 1 < len(steps) and state.step % _CLOCK_STEPS == 0 and self._overdue():
+                state.loss_sum = float(loss)
+                self._save()
+        state.loss_sum = float(loss)
+        self._end_epoch()
+
+    def _step(self, pieces: list[Tensor]) -> tuple[Float[Tensor, ""], int]:
+        """One optimizer step: the summed loss over all processes, and how many labels it was summed over.
+
+        Every process weighs its labels by the global count, so that any number of processes takes the same step.
+        """
+        world, rank = self.fabric.world_size, self.fabric.global_rank
+        torch.manual_seed(step_seed(self.seed, self.state.step, rank))
+        count = int(sum(int(self.labels[piece].sum()) for piece in pieces))
+        mine = pieces[rank::world]
+        total = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
+        self.optimizer.zero_grad()
+        for number, piece in enumerate(mine):
+            with self.fabric.no_backward_sync(self.forward, enabled=number + 1 < len(mine)):
+                # A process left without a graph takes another's, at weight zero: all must meet in the backward.
+                places, weight = (piece, 1.0) if len(piece) else (self.parts.train.places[:1], 0.0)
+                output = self.forward(self._batch(places))
+                loss = weight * self.task.loss_sum(output, self._targets(self.parts.train, places))
+                self.fabric.backward(loss * (world / max(count, 1)))
+                total += loss.detach()
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.state.step)
+        return self._summed(total), count
+
+    def _end_epoch(self) -> None:
+        state = self.state
+        mean_loss = state.loss_sum / max(state.label_count, 1)
+        if not math.isfinite(mean_loss):
+            raise ValueError(
+                f"the training loss became {mean_loss} in epoch {state.epoch + 1}; "
+                "lower training.learning_rate, or set training.precision=float32"
+            )
+        state.epoch, state.step_in_epoch = state.epoch + 1, 0
+        record = {
+            "epoch": state.epoch,
+            "step": state.step,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "train_loss": mean_loss,
+        }
+        state.loss_sum, state.label_count = 0.0, 0
+        with self._kept_weights():
+            record |= self._validation()
+            value = record.get("valid", {}).get(self.task.metric)
+            better = value is None or self.task.is_better(value, state.best_value) or not self.best
+            if better:
+                state.best_epoch, state.best_value = state.epoch, value
+                self.best = {name: whole(tensor).clone() for name, tensor in self.model.state_dict().items()}
+        state.records.append(record)
+        patient = not self.config.patience or state.epoch - state.best_epoch < self.config.patience
+        state.finished = state.epoch >= self.config.epochs or not patient
+        if better:
+            self._write("best", Checkpoint(self.best, {"epoch": state.epoch, "value": value}))
+        self._save()
+        self.on_epoch(state.records)
+        notes = {"loss": f"{mean_loss:.3g}"} | (
+            {} if value is None else {self.task.metric: f"{value:.4g} (best {state.best_value:.4g})"}
+        )
+        self.progress.epoch(state.epoch, state.finished, **notes)
+
+    def _validation(self) -> dict[str, Any]:
+        part = self.parts.valid
+        if not len(part.places):
+            return {}
+        output = self.outputs(part)
+        targets = part.targets.cpu()
+        count = self.task.label_count(self._of(part, targets))
+        loss = self.task.loss_sum(output, self._of(part, targets))
+        found = metrics(self.task, self.task.predictions(output), self._of(part, targets))
+        return {"valid_loss": float(loss) / max(count, 1), "valid": found}
+
+    @torch.no_grad()
+    def outputs(self, part: Part) -> Float[Tensor, "rows out"]:
+        """The model's outputs for a part's graphs, in the order of :meth:`rows_of`, on the CPU of every process."""
+        self.model.eval()
+        batches = evaluation_batches(part.places, self.parts.tokens)
+        world, rank = self.fabric.world_size, self.fabric.global_rank
+        rows = level_rows(self.parts.graphs, self.parts.level)
+        out = torch.zeros(rows.total, self.task.out_dim, dtype=torch.float64, device=self.fabric.device)
+        # Every process makes the same number of calls: a sharded model gathers its weights in each of them.
+        for first in range(0, len(batches), world):
+            mine = batches[min(first + rank, len(batches) - 1)]
+            values = self.forward(self._batch(mine))
+            if first + rank < len(batches):
+                out.index_copy_(0, rows.take(mine)[0].to(out.device), values.double())
+        self.model.train()
+        return self._of(part, self._summed(out).cpu())
+
+    def _of(self, part: Part, table: Float[Tensor, "rows columns"]) -> Float[Tensor, "chosen columns"]:
+        """The rows of a table that belong to a part's graphs."""
+        index, _ = level_rows(self.parts.graphs, self.parts.level).take(part.places)
+        return table.index_select(0, index.cpu())
+
+    def _targets(self, part: Part, places: Int[Tensor, " graphs"]) -> Float[Tensor, "rows targets"]:
+        index, _ = self.parts.rows.take(places)
+        return part.targets.index_select(0, index).to(self.fabric.device)
+
+    def _batch(self, places: Int[Tensor, " graphs"]) -> Envelope:
+        batch = self.parts.graphs.gather(places)
+        return Envelope(batch if batch.device == self.fabric.device else batch.to(self.fabric.device))
+
+    def _summed(self, tensor: Tensor) -> Tensor:
+        if self.fabric.world_size == 1:
+            return tensor
+        total: Tensor = self.fabric.all_reduce(tensor, reduce_op="sum")
+        return total
+
+    @contextmanager
+    def _kept_weights(self) -> Iterator[None]:
+        """The weights that are validated and kept: the moving average where there is one."""
+        with self.average.swapped_in() if self.average is not None else nullcontext():
+            yield
+
+    def _overdue(self) -> bool:
+        late = time.monotonic() - self._saved_at > self.config.checkpoint_seconds
+        return bool(self.fabric.broadcast(late)) if self.fabric.world_size > 1 else late
+
+    def _save(self) -> None:
+        # Putting a sharded tensor together needs every process; only the first one writes.
+        tensors = {f"model.{name}": whole(tensor) for name, tensor in self.model.state_dict().items()}
+        for number, parameter in enumerate(self.parameters):
+            for name, value in self.optimizer.state[parameter].items():
+                tensors[f"optimizer.{number}.{name}"] = whole(value)
+        if self.average is not None:
+            tensors |= {f"average.{number}": whole(value) for number, value in enumerate(self.average.values)}
+        tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
+        state = asdict(self.state) | {"fingerprint": self.fingerprint, "environment": environment()}
+        self._write("last", Checkpoint(tensors, state))
+        self._saved_at = time.monotonic()
+
+    def _write(self, name: str, checkpoint: Checkpoint) -> None:
+        if self.folder is None or not self.fabric.is_global_zero:
+            return
+        if name == "last":
+            write_last(self.folder, checkpoint)
+        else:
+            write_checkpoint(self.folder / f"{name}.safetensors", checkpoint)
+
+    def _restore(self) -> None:
+        if self.folder is None:
+            return
+        checkpoint, problems = read_newest(self.folder)
+        for problem in problems:
+            self.warn(f"{problem}; " + ("going back to the one before" if checkpoint else "starting anew"))
+        if checkpoint is None:
+            return
+        state = dict(checkpoint.state)
+        if state.pop("fingerprint") != self.fingerprint:
+            raise ValueError(f"{self.folder} was written with other data or settings; resume with those it had")
+        then, now = state.pop("environment"), environment()
+        changed = [f"{key} was {then.get(key)} and is {now[key]}" for key in now if then.get(key) != now[key]]
+        if changed:
+            self.warn(f"resumed elsewhere ({'; '.join(changed)}): the last bits may differ from an unbroken run")
+        self.state = State(**state)
+        self.best = checkpoint.under("best")
+        self._load_weights(checkpoint.under("model"))
+        for number, parameter in enumerate(self.parameters):
+            self._load_optimizer(parameter, checkpoint.under(f"optimizer.{number}"))
+        if self.average is not None:
+            for number, value in enumerate(self.average.values):
+                load_into(value, checkpoint.tensors[f"average.{number}"])
+
+    def _load_weights(self, weights: dict[str, Tensor]) -> None:
+        for name, tensor in self.model.state_dict().items():
+            load_into(tensor, weights[name])
+
+    def _load_optimizer(self, parameter: nn.Parameter, saved: dict[str, Tensor]) -> None:
+        state = self.optimizer.state[parameter]
+        for name, value in saved.items():
+            if value.ndim == 0:
+                state[name] = value.clone()
+            else:
+                state[name] = torch.zeros_like(parameter)
+                load_into(state[name], value)
+
+    @property
+    def _cuda_devices(self) -> list[int]:
+        return [self.fabric.device.index or 0] if self.fabric.device.type == "cuda" else []
+
+
+def on_device(parts: Parts, device: torch.device) -> Parts:
+    """The data in the device's memory when it takes less than half of what is free there; else batches travel."""
+    if device.type != "cuda":
+        return parts
+    free, _ = torch.cuda.mem_get_info(device)
+    if parts.graphs.nbytes + parts.train.targets.nbytes * 3 > free // 2:
+        return parts
+    moved = {
+        name: Part(getattr(parts, name).places, getattr(parts, name).targets.to(device))
+        for name in ("train", "valid", "test")
+    }
+    return Parts(parts.graphs.to(device), parts.level, parts.tokens, **moved)
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """A seed for torch's generators, 0 to 2^63 - 1."""
+    return int(chain(torch.tensor([[seed], [step], [rank]]))) & (2**63 - 1)

@@ -1,0 +1,148 @@
+"""How good predictions are, in the words people compare: NumPy only, missing labels (NaN) left out."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tokengt.training.tasks import Task
+
+Array = NDArray[np.float64]
+
+
+def metrics(
+    task: Task, predictions: Float[Tensor, "rows out"], targets: Float[Tensor, "rows targets"]
+) -> dict[str, float]:
+    """Metrics of ``task.predictions`` against labels; the first one is ``task.metric``.
+
+    Regression: rmse, mae, r2. Binary: roc_auc, average_precision, accuracy. Both are means over the targets; with
+    several targets there is also one entry a target, such as ``rmse/<name>``. Multiclass: accuracy, macro_f1,
+    cross_entropy. A target for which a metric is undefined (no labels, one class only, no spread) is left out of
+    it; the metric is NaN when no target is left.
+    """
+    predicted, labels = to_numpy(predictions), to_numpy(targets)
+    if task.kind == "multiclass":
+        return _multiclass(predicted, labels[:, 0])
+    measures = _REGRESSION if task.kind == "regression" else _BINARY
+    means, parts = {}, {}
+    for name, measure in measures.items():
+        found: dict[str, float] = {}
+        for column, target in enumerate(task.names):
+            # A model that diverged has infinite errors, which are its metric and no reason to warn.
+            with np.errstate(all="ignore"):
+                value = measure(*labelled(predicted[:, column], labels[:, column]))
+            if value is not None:
+                found[target] = value
+        means[name] = float(np.mean(list(found.values()))) if found else float("nan")
+        parts.update({f"{name}/{target}": value for target, value in found.items()})
+    return means if len(task.names) == 1 else {**means, **parts}
+
+
+def describe(values: Mapping[str, float]) -> str:
+    """One line for a terminal: the means, no entry of a single target."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if "/" not in name)
+
+
+def to_numpy(tensor: Tensor) -> Array:
+    found: Array = tensor.detach().cpu().double().numpy()
+    return found
+
+
+def labelled(predicted: Array, labels: Array) -> tuple[Array, Array]:
+    """The rows that have a label."""
+    present = ~np.isnan(labels)
+    return predicted[present], labels[present]
+
+
+def rmse(predicted: Array, labels: Array) -> float | None:
+    return float(np.sqrt(np.mean((predicted - labels) ** 2))) if len(labels) else None
+
+
+def mae(predicted: Array, labels: Array) -> float | None:
+    return float(np.mean(np.abs(predicted - labels))) if len(labels) else None
+
+
+def r2(predicted: Array, labels: Array) -> float | None:
+    """The share of the labels' variance that is explained; undefined when all labels are equal."""
+    if not len(labels) or labels.min() == labels.max():
+        return None
+    return float(1 - np.sum((predicted - labels) ** 2) / np.sum((labels - labels.mean()) ** 2))
+
+
+def roc_auc(scores: Array, labels: Array) -> float | None:
+    """The chance that a positive scores above a negative, a tie counting half (Mann-Whitney with midranks)."""
+    positives = int(labels.sum())
+    negatives = len(labels) - positives
+    if not positives or not negatives:
+        return None
+    if np.isnan(scores).any():
+        return float("nan")
+    _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
+    midranks = np.cumsum(sizes) - (sizes - 1) / 2
+    rank_sum = float(midranks[group][labels == 1].sum())
+    return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
+
+
+def average_precision(scores: Array, labels: Array) -> float | None:
+    """Precision at each distinct score, weighted by the recall gained there; undefined with one class only."""
+    positives = labels.sum()
+    if not positives or positives == len(labels):
+        return None
+    if np.isnan(scores).any():
+        return float("nan")
+    above, hits = _above_thresholds(scores, labels)
+    return float(np.sum(np.diff(hits, prepend=0.0) / positives * hits / above))
+
+
+def accuracy(probabilities: Array, labels: Array) -> float | None:
+    """The share on the right side of one half; a NaN is on neither."""
+    return float(np.mean(np.where(labels == 1, probabilities >= 0.5, probabilities < 0.5))) if len(labels) else None
+
+
+def roc_curve(scores: Array, labels: Array) -> tuple[Array, Array]:
+    """False and true positive rates from (0, 0) to (1, 1), a point at each distinct score; needs both classes."""
+    above, hits = _above_thresholds(scores, labels)
+    false = np.concatenate([[0.0], above - hits])
+    true = np.concatenate([[0.0], hits])
+    return false / false[-1], true / true[-1]
+
+
+def confusion(predicted: Array, labels: Array) -> NDArray[np.int64]:
+    """How often class ``row`` was predicted as class ``column``: [classes, classes] from probabilities and labels."""
+    classes, present = predicted.shape[1], ~np.isnan(labels)
+    pairs = labels[present].astype(np.int64) * classes + predicted[present].argmax(1)
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+
+def _above_thresholds(scores: Array, labels: Array) -> tuple[Array, Array]:
+    """At each distinct score, highest first: how many rows score at least that, and how many of them are positive."""
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(scores) - 1)
+    return (ends + 1).astype(np.float64), np.cumsum(labels[order])[ends]
+
+
+def _multiclass(predicted: Array, labels: Array) -> dict[str, float]:
+    present = ~np.isnan(labels)
+    nan = float("nan")
+    if not present.any() or np.isnan(predicted[present]).any():
+        return {"accuracy": nan, "macro_f1": nan, "cross_entropy": nan}
+    table = confusion(predicted, labels)
+    hits, of_label, of_guess = np.diag(table), table.sum(1), table.sum(0)
+    # Classes that nobody has and nobody predicted say nothing.
+    seen = of_label + of_guess > 0
+    f1 = 2 * hits[seen] / (of_label + of_guess)[seen]
+    rows = np.flatnonzero(present)
+    chosen = predicted[rows, labels[rows].astype(np.int64)]
+    return {
+        "accuracy": float(hits.sum() / table.sum()),
+        "macro_f1": float(f1.mean()),
+        "cross_entropy": float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean()),
+    }
+
+
+_Measure = Callable[[Array, Array], float | None]
+_REGRESSION: dict[str, _Measure] = {"rmse": rmse, "mae": mae, "r2": r2}
+_BINARY: dict[str, _Measure] = {"roc_auc": roc_auc, "average_precision": average_precision, "accuracy": accuracy}

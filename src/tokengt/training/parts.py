@@ -1,0 +1,88 @@
+"""The training, validation and test part of a data set, as the loop sees them.
+
+A part is a list of graphs and a table of labels that is blank outside the part. So graphs can be split, or, when all
+nodes or edges live in one graph, their rows: the same graph then stands in every part with other labels shown.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tokengt.data.packed import PackedGraphs
+from tokengt.data.splits import Split
+from tokengt.ragged import Segments
+
+Level = Literal["graph", "node", "edge"]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Graphs to read, and the labels to use: [all rows, targets], NaN where missing or not of this part."""
+
+    places: Int[Tensor, " graphs"]
+    targets: Float[Tensor, "rows targets"]
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A data set ready for training: packed graphs, where its rows lie, and its three parts."""
+
+    graphs: PackedGraphs
+    level: Level
+    tokens: Int[Tensor, " all_graphs"]
+    train: Part
+    valid: Part
+    test: Part
+
+    @property
+    def rows(self) -> Segments:
+        return level_rows(self.graphs, self.level)
+
+    def labels_a_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
+        """How many labels of a part every graph holds, on the CPU."""
+        labels = (~torch.isnan(part.targets)).sum(1).cpu()
+        rows = self.rows
+        ids = torch.repeat_interleave(torch.arange(rows.count), rows.host_lengths)
+        return torch.zeros(rows.count, dtype=torch.int64).index_add(0, ids, labels)
+
+
+def level_rows(graphs: PackedGraphs, level: Level) -> Segments:
+    """Which rows of the label table belong to every graph: its one row, its nodes or its edges."""
+    if level == "graph":
+        return Segments.uniform(len(graphs), 1, graphs.device)
+    return graphs.nodes if level == "node" else graphs.edges
+
+
+def cut(
+    graphs: PackedGraphs,
+    targets: Float[Tensor, "rows targets"],
+    level: Level,
+    split: Split,
+    *,
+    by_row: bool,
+    undirected: bool,
+) -> Parts:
+    """The parts of a split, which numbers graphs, or with ``by_row`` rows of the label table."""
+    rows = level_rows(graphs, level)
+    parts = [
+        _rows_shown(targets, rows, places) if by_row else Part(places, targets)
+        for places in (split.train, split.valid, split.test)
+    ]
+    return Parts(graphs, level, token_counts(graphs, undirected), *parts)
+
+
+def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:
+    """These rows' labels, and the graphs that hold them."""
+    shown = torch.zeros(len(targets), 1, dtype=torch.bool)
+    shown[places] = True
+    blank = torch.where(shown.to(targets.device), targets, torch.nan)
+    return Part(torch.unique(torch.searchsorted(rows.host, places, right=True) - 1), blank)
+
+
+def token_counts(graphs: PackedGraphs, undirected: bool) -> Int[Tensor, " graphs"]:
+    """About how many tokens each graph becomes: [graph], nodes, edges (halved when directions merge), hyperedges."""
+    edges = graphs.edges.host_lengths // (2 if undirected else 1)
+    return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths

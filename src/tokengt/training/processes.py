@@ -1,0 +1,151 @@
+"""Devices and processes, through Lightning Fabric: one CPU or GPU, ``torchrun`` with DDP, or FSDP."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from tokengt.batch import GraphBatch
+from tokengt.model import TokenGT
+from tokengt.training.config import Precision
+
+Device = Literal["auto", "cpu", "cuda"]
+Strategy = Literal["auto", "ddp", "fsdp"]
+# Preparing a large file keeps the other processes waiting for the first one.
+_PATIENCE = timedelta(hours=12)
+
+
+class Envelope:
+    """A batch that Fabric hands on unopened: it would copy a dataclass field by field, and refuses a frozen one."""
+
+    def __init__(self, batch: GraphBatch) -> None:
+        self.batch = batch
+
+
+class Enveloped(nn.Module):
+    """The model as Fabric wraps it: takes an :class:`Envelope`."""
+
+    def __init__(self, model: TokenGT) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, envelope: Envelope) -> Tensor:
+        out: Tensor = self.model(envelope.batch)
+        return out
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """Where to train.
+
+    Args:
+        device: "auto" takes a GPU when there is one.
+        devices: processes on this machine, one a GPU; under ``torchrun`` it starts them and this is read from it.
+        strategy: how several processes share the model; "auto" is DDP.
+    """
+
+    device: Device = "auto"
+    devices: int = 1
+    strategy: Strategy = "auto"
+
+    def __post_init__(self) -> None:
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"device is {self.device!r}; expected 'auto', 'cpu' or 'cuda'")
+        if self.strategy not in ("auto", "ddp", "fsdp"):
+            raise ValueError(f"strategy is {self.strategy!r}; expected 'auto', 'ddp' or 'fsdp'")
+        if self.devices < 1:
+            raise ValueError(f"devices is {self.devices}; expected at least 1")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device is 'cuda' but torch finds no GPU; use --device cpu")
+
+    @property
+    def resolved(self) -> str:
+        if self.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return self.device
+
+
+def make_fabric(where: DeviceConfig, precision: Precision) -> Any:
+    """A launched ``lightning_fabric.Fabric``; ``torchrun``'s processes are taken as they are."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+
+    started = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 0
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if started else where.devices
+    nodes = max(1, started // local)
+    strategy: Any = "auto"
+    if where.strategy == "fsdp":
+        strategy = ModelParallelStrategy(
+            _shard, data_parallel_size=nodes * local, tensor_parallel_size=1, timeout=_PATIENCE
+        )
+    elif nodes * local > 1:
+        # A batch of single atoms leaves the edge encoder without a gradient.
+        strategy = DDPStrategy(find_unused_parameters=True, timeout=_PATIENCE)
+    mixed = precision == "bfloat16" or (precision == "auto" and where.resolved == "cuda")
+    fabric = Fabric(
+        accelerator=where.resolved,
+        devices=local,
+        num_nodes=nodes,
+        strategy=strategy,
+        precision="bf16-mixed" if mixed else "32-true",
+    )
+    fabric.launch()
+    return fabric
+
+
+def _shard(wrapped: Enveloped, mesh: Any) -> Enveloped:
+    """FSDP2: every block its own unit, then the rest."""
+    from torch.distributed.fsdp import fully_shard
+
+    for block in wrapped.model.encoder.blocks:
+        fully_shard(block, mesh=mesh["data_parallel"])
+    fully_shard(wrapped, mesh=mesh["data_parallel"])
+    return wrapped
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A sharded tensor put together (every process must call this); a plain one as it is. On the CPU, detached."""
+    full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    result: Tensor = full.detach().cpu()
+    return result
+
+
+@torch.no_grad()
+def load_into(target: Tensor, value: Tensor) -> None:
+    """Copy a whole tensor into a parameter or state that may be sharded."""
+    if hasattr(target, "device_mesh"):
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        assert isinstance(target, DTensor)
+        value = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
+    target.copy_(value)
+
+
+@contextmanager
+def deterministic(device: torch.device) -> Iterator[None]:
+    """On a CPU, only algorithms that give the same bits every time (about 5% slower); a GPU keeps its fast ones."""
+    settings: Any = torch.utils.deterministic
+    before, fill = torch.are_deterministic_algorithms_enabled(), settings.fill_uninitialized_memory
+    if device.type == "cpu":
+        torch.use_deterministic_algorithms(True)
+        settings.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        settings.fill_uninitialized_memory = fill
+
+
+def environment() -> dict[str, Any]:
+    """What the last bits of a result depend on; stored with a checkpoint and compared when a run resumes."""
+    return {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }

@@ -1,0 +1,174 @@
+"""From a store and a person's wishes to configs: the model that reads this data, the split, the task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tokengt.config import override
+from tokengt.data.packed import PackedGraphs
+from tokengt.data.splits import Fractions, Split, column_split, fold_splits, random_split, scaffold_split
+from tokengt.data.store import Store
+from tokengt.features import FeatureSpec
+from tokengt.interop.molecules import MoleculePolicy
+from tokengt.model import TokenGTConfig
+from tokengt.structure.tuples import merge_directions
+from tokengt.tokens import TokensConfig
+from tokengt.training.config import TrainingConfig
+from tokengt.training.parts import level_rows
+from tokengt.training.tasks import Task, TaskKind, numbered_classes
+
+
+@dataclass(frozen=True)
+class SplitRequest:
+    """How to split: "random", "scaffold", or the name of the column that was prepared as the split.
+
+    Args:
+        kind: random, scaffold or column.
+        seed: of the shuffle.
+        fractions: of train, valid and test.
+        folds: 0, or the number of parts of a cross-validation.
+    """
+
+    kind: str = "random"
+    seed: int = 0
+    fractions: Fractions = (0.8, 0.1, 0.1)
+    folds: int = 0
+
+    def __str__(self) -> str:
+        shares = " / ".join(f"{100 * share:g}%" for share in self.fractions)
+        how = {"random": f"random, seed {self.seed}", "scaffold": "whole scaffolds"}.get(self.kind)
+        if how is None:
+            return f"by the column {self.kind!r}"
+        return f"{self.folds} folds, {how}" if self.folds else f"{how}, {shares}"
+
+
+def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]:
+    """The split, or one a fold; and whether it numbers rows of the label table instead of graphs."""
+    level = store.manifest.level
+    by_row = level != "graph" and (
+        len(store) == 1 or (store.split is not None and len(store.split) != len(store) and request.kind != "random")
+    )
+    count = len(store.targets) if by_row else len(store)
+    if request.kind not in ("random", "scaffold"):
+        return [_column(store, request, count)], by_row
+    texts = None
+    if request.kind == "scaffold":
+        texts = store.texts()
+        if texts is None or by_row:
+            raise ValueError("a scaffold split needs molecules with their SMILES; use --split random or a column")
+    if request.folds:
+        from tokengt.interop.molecules import scaffolds
+
+        groups = None if texts is None else scaffolds(texts)
+        return fold_splits(count, request.folds, request.seed, groups), by_row
+    if texts is not None:
+        return [scaffold_split(texts, request.fractions, request.seed)], by_row
+    return [random_split(count, request.seed, request.fractions)], by_row
+
+
+def _column(store: Store, request: SplitRequest, count: int) -> Split:
+    if request.folds:
+        raise ValueError("--folds makes its own splits; leave out --split or use random or scaffold")
+    if store.split is None:
+        raise ValueError(
+            f"--split is {request.kind!r}; expected random, scaffold or the split column the data was prepared with"
+            f" ({store.manifest.columns.get('split') or 'none here'})"
+        )
+    if len(store.split) != count:
+        raise ValueError(f"the split column has {len(store.split)} entries; expected {count}")
+    return column_split(store.split, request.seed)
+
+
+def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows targets"]) -> Task:
+    """The task, with the scaling of the training labels (``shown``; NaN elsewhere)."""
+    manifest = store.manifest
+    if not manifest.targets:
+        raise ValueError("there is no target to learn; name one with --target")
+    named = [target.name for target in manifest.targets if target.classes is not None]
+    wanted = kind or manifest.task
+    if named and wanted not in (None, "multiclass"):
+        raise ValueError(f"target {named[0]!r} holds text; expected numbers for --task {wanted}, or use multiclass")
+    classes = manifest.targets[0].classes
+    if wanted == "multiclass" and classes is None:
+        classes = numbered_classes(store.targets, manifest.targets[0].name)
+    return Task.fit(wanted, shown, manifest.target_names, classes)
+
+
+def fit_tokens(store: Store, wanted: TokensConfig) -> TokensConfig:
+    """The preset's tokens, with the features of this data in place of its own.
+
+    Molecules keep the fixed vocabularies, so that an element seen later has its row. Other graphs get one token for
+    both directions of an edge only when every edge has its reverse with the same features.
+    """
+    graphs = store.graphs
+    known = FeatureSpec.of(graphs.graph_features)
+    if store.is_molecules:
+        return replace(wanted, graph_features=known)
+    merge = graphs.order == 2 and wanted.layout == "undirected" and is_symmetric(graphs)
+    return replace(
+        wanted,
+        node_features=FeatureSpec.of(graphs.node_features),
+        edge_features=FeatureSpec.of(graphs.edge_features),
+        hyperedge_features=FeatureSpec.of(graphs.hyperedge_features),
+        graph_features=known,
+        order=graphs.order,
+        hyperedges=graphs.hyperedges.total > 0,
+        layout="undirected" if merge else "directed",
+    )
+
+
+def is_symmetric(graphs: PackedGraphs, chunk: int = 4096) -> bool:
+    """Whether every edge has its reverse, with the same features."""
+    for first in range(0, len(graphs), chunk):
+        batch = graphs.gather(torch.arange(first, min(first + chunk, len(graphs))))
+        try:
+            merged = merge_directions(batch)
+        except ValueError:
+            return False
+        loops = int((batch.edge_index[0] == batch.edge_index[1]).sum())
+        if 2 * merged.segments.total - loops != batch.num_edges:
+            return False
+    return True
+
+
+def apply_settings(
+    model: TokenGTConfig, training: TrainingConfig, settings: Mapping[str, str]
+) -> tuple[TokenGTConfig, TrainingConfig]:
+    """``model.*`` and ``training.*`` settings, read from text by their fields' types."""
+    for path, text in settings.items():
+        room, _, rest = path.partition(".")
+        if room not in ("model", "training") or not rest:
+            raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
+        if room == "model":
+            model = override(model, rest, text, "model")
+        else:
+            training = override(training, rest, text, "training")
+    return model, training
+
+
+def resolve_model(preset: TokenGTConfig, store: Store, task: Task, *, keep_tokens: bool = False) -> TokenGTConfig:
+    """The preset, made to read this store and to predict this task; a trained model keeps its own tokens."""
+    level = store.manifest.level
+    identifiers = preset.identifiers
+    if len(store) == 1 and level != "graph":
+        # Signs that change at every step would hide the one graph's nodes from a model that must know them apart.
+        identifiers = replace(identifiers, sign_flip=False)
+    known = FeatureSpec.of(store.graphs.graph_features)
+    tokens = replace(preset.tokens, graph_features=known) if keep_tokens else fit_tokens(store, preset.tokens)
+    head = replace(preset.head, level=level, out_dim=task.out_dim)
+    return replace(preset, tokens=tokens, identifiers=identifiers, head=head)
+
+
+def policy_of(store: Store) -> MoleculePolicy | None:
+    return MoleculePolicy(**store.manifest.featurisation["policy"]) if store.is_molecules else None
+
+
+def shown_targets(store: Store, split: Split, by_row: bool) -> Float[Tensor, "rows targets"]:
+    """The training rows' labels."""
+    if by_row:
+        return store.targets[split.train]
+    rows, _ = level_rows(store.graphs, store.manifest.level).take(split.train)
+    return store.targets[rows]

@@ -1,0 +1,157 @@
+"""What a finished run leaves in its folder for people: tables, pictures, numbers and the model card."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tokengt._version import __version__
+from tokengt.data.store import Store
+from tokengt.files import write_whole
+from tokengt.training import outputs
+from tokengt.training.card import CardFacts, model_card
+from tokengt.training.metrics import metrics
+from tokengt.training.parts import level_rows
+from tokengt.training.plots import plot_curves, plot_test
+from tokengt.training.spec import RunSpec
+
+CARD, METRICS, SUMMARY = "README.md", "metrics.jsonl", "summary.json"
+PREDICTIONS, SPLIT = "predictions.csv", "split.csv"
+PARTS = ("train", "valid", "test")
+_SETTINGS = ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup", "ema", "precision")
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What was found out about a run besides its weights.
+
+    ``predictions`` [rows, out] are of the test rows, NaN elsewhere; ``codes`` give every graph (or row, when rows were
+    split) its part; ``train_targets`` are the training labels.
+    """
+
+    predictions: Float[Tensor, "rows out"]
+    codes: Int[Tensor, " places"]
+    train_targets: Float[Tensor, "train targets"]
+    shared: int = 0
+    unseen: Mapping[str, int] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def split_table(store: Store, codes: Int[Tensor, " places"]) -> bytes:
+    """``split.csv``: where each graph stands in the source (or which row of the one graph it is), and its part."""
+    graphs = len(codes) == len(store)
+    first = store.lines.tolist() if graphs else range(len(codes))
+    rows = ((place, PARTS[code] if code >= 0 else "") for place, code in zip(first, codes.tolist(), strict=True))
+    return table([("line" if graphs else store.manifest.level, "part"), *rows])
+
+
+def write_metrics(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """``metrics.jsonl``, one line an epoch. No times: the same run writes the same bytes."""
+    lines = (json.dumps(_finite(record)) + "\n" for record in records)
+    write_whole(folder / METRICS, "".join(lines).encode())
+
+
+def write_results(
+    folder: Path, spec: RunSpec, store: Store, findings: Findings, records: Sequence[Mapping[str, Any]], parameters: int
+) -> dict[str, Any]:
+    """Everything people look at; returns the summary."""
+    rows = torch.nonzero(~torch.isnan(findings.predictions).any(1)).flatten()
+    predicted, targets = findings.predictions[rows], store.targets[rows]
+    summary: dict[str, Any] = {"task": spec.task.kind, "metric": spec.task.metric, "test_rows": len(rows)}
+    if len(rows):
+        floor = spec.task.floor(findings.train_targets, len(rows))
+        summary["test"] = metrics(spec.task, predicted, targets)
+        summary["floor"] = metrics(spec.task, floor, targets)
+        plot_test(spec.task, predicted, targets, folder)
+    if records:
+        plot_curves(records, spec.task, folder / "curves.png")
+        values = [record.get("valid", {}).get(spec.task.metric) for record in records]
+        summary["epochs"] = len(records)
+        if any(value is not None for value in values):
+            best = max if spec.task.higher_is_better else min
+            summary["valid"] = best(value for value in values if value is not None and value == value)
+    write_whole(folder / PREDICTIONS, _predictions(spec, store, rows, predicted))
+    write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
+    write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters)).encode())
+    return summary
+
+
+def _predictions(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predicted: Tensor) -> bytes:
+    segments = level_rows(store.graphs, spec.level)
+    graphs = torch.searchsorted(segments.host, rows, right=True) - 1
+    head: list[str] = ["line"]
+    front: list[list[Any]] = [[line] for line in store.lines[graphs].tolist()]
+    if spec.level != "graph":
+        head.append(spec.level)
+        for cell, place in zip(front, (rows - segments.host[graphs]).tolist(), strict=True):
+            cell.append(place)
+    texts = store.texts(graphs.tolist())
+    if texts is not None:
+        head.append(spec.text_column or "smiles")
+        for cell, text in zip(front, texts, strict=True):
+            cell.append(text)
+    head += outputs.unused(spec.task.names, head)
+    head += outputs.unused(outputs.columns(spec.task), head)
+    labels, told = outputs.label_cells(spec.task, store.targets[rows]), outputs.cells(spec.task, predicted)
+    return table([head, *(a + b + c for a, b, c in zip(front, labels, told, strict=True))])
+
+
+def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str, Any], parameters: int) -> CardFacts:
+    ids = spec.model.identifiers
+    manifest = store.manifest
+    return CardFacts(
+        task=spec.task,
+        level=spec.level,
+        source=manifest.source.name,
+        sha256=manifest.source.sha256,
+        rows=manifest.source.rows,
+        rejected=manifest.rejected,
+        split=spec.split,
+        counts={name: int((findings.codes == code).sum()) for code, name in enumerate(PARTS)},
+        train_labels=tuple((~torch.isnan(findings.train_targets)).sum(0).tolist()),
+        identifiers="none" if ids.kind == "none" else f"{ids.kind}, {ids.dim} dimensions",
+        parameters=parameters,
+        test=summary.get("test"),
+        floor=summary.get("floor"),
+        settings={"seed": spec.seed} | {name: getattr(spec.training, name) for name in _SETTINGS},
+        versions=_versions(store.is_molecules),
+        molecules=store.is_molecules,
+        text_column=spec.text_column,
+        descriptors=spec.descriptors.names,
+        members=max(1, len(spec.members)),
+        shared=findings.shared,
+        unseen_elements=findings.unseen or {},
+        notes=findings.notes,
+    )
+
+
+def _versions(molecules: bool) -> dict[str, str]:
+    found = {"tokengt": __version__, "torch": torch.__version__.split("+")[0]}
+    if molecules:
+        with suppress(PackageNotFoundError):
+            found["rdkit"] = version("rdkit")
+    return found
+
+
+def table(rows: Sequence[Sequence[Any]]) -> bytes:
+    """CSV in UTF-8 with one kind of line end."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,123 @@
+"""Everything a run was made with, resolved: ``run.json`` says it, and two runs that say the same are the same."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tokengt.config import from_dict, to_dict
+from tokengt.data.manifest import Source
+from tokengt.files import checksum, write_whole
+from tokengt.interop.molecules import MoleculePolicy
+from tokengt.model import TokenGTConfig
+from tokengt.training.config import TrainingConfig
+from tokengt.training.parts import Level
+from tokengt.training.tasks import Task
+
+_FORMAT = "tokengt-run-1"
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """Numeric columns that a model is given beside the graph, scaled as their training rows are."""
+
+    names: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+
+    @classmethod
+    def fit(cls, names: tuple[str, ...], values: Float[Tensor, "rows columns"]) -> "Descriptors":
+        spread = values.double().std(0, correction=0)
+        scale = torch.where(spread > 0, spread, 1.0)
+        return cls(names, tuple(values.double().mean(0).tolist()), tuple(scale.tolist()))
+
+    def scaled(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+        mean, scale = torch.tensor(self.mean, dtype=torch.float64), torch.tensor(self.scale, dtype=torch.float64)
+        return ((values.double() - mean) / scale).float()
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A run, resolved.
+
+    Args:
+        model: the model.
+        training: the recipe.
+        task: what is learned, with the scaling of its targets.
+        level: what a row of predictions belongs to.
+        seed: of weights, shuffling, dropout and draws.
+        split: how the data was split, in words.
+        split_sha256: checksum of ``split.csv``: the very rows of each part.
+        source: the data.
+        store_sha256: checksum of the prepared graphs.
+        molecules: how molecules become graphs; None for other graphs.
+        text_column: the column of SMILES.
+        descriptors: extra inputs.
+        start: checksum of the weights that training began with, when they were another model's.
+        frozen: whether only the head was trained.
+        members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
+    """
+
+    model: TokenGTConfig
+    training: TrainingConfig
+    task: Task
+    level: Level
+    seed: int
+    split: str
+    split_sha256: str
+    source: Source
+    store_sha256: str
+    molecules: MoleculePolicy | None = None
+    text_column: str | None = None
+    descriptors: Descriptors = field(default_factory=Descriptors)
+    start: str | None = None
+    frozen: bool = False
+    members: tuple[str, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        return checksum(json.dumps(to_dict(self), sort_keys=True).encode())
+
+    def differences(self, other: "RunSpec") -> list[str]:
+        """Settings that are not the same in another run, as ``name: here, not there``."""
+        mine, theirs = _flat(to_dict(self)), _flat(to_dict(other))
+        return [f"{k} is {mine.get(k)}, not {theirs.get(k)}" for k in mine | theirs if mine.get(k) != theirs.get(k)]
+
+
+def write_run(folder: Path, spec: RunSpec) -> None:
+    content = {"format": _FORMAT, **to_dict(spec)}
+    write_whole(folder / RUN_FILE, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def read_run(folder: Path) -> RunSpec:
+    """What a run was made with.
+
+    Raises:
+        ValueError: one sentence: the folder holds no run of ours.
+    """
+    file = folder / RUN_FILE
+    if not file.is_file():
+        raise ValueError(f"{folder} is no tokengt run: {RUN_FILE} is missing")
+    try:
+        data = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} is not valid JSON: {error}") from error
+    found = data.pop("format", None) if isinstance(data, dict) else None
+    if found != _FORMAT:
+        raise ValueError(f"{file} has format {found!r}; expected {_FORMAT!r}")
+    try:
+        return from_dict(RunSpec, data, str(file))
+    except TypeError as error:
+        raise ValueError(f"{file} is not complete: {error}") from error
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found

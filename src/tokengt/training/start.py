@@ -1,0 +1,55 @@
+"""Fine-tuning begins with another model's weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from tokengt.files import checksum
+from tokengt.interop.molecules import MoleculePolicy
+from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.training.spec import RUN_FILE, read_run
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A trained model whose encoder another one begins with.
+
+    Args:
+        config: what the weights belong to.
+        weights: its state.
+        sha256: checksum of the weights' file.
+        frozen: train the new head alone.
+        policy: how molecules became its graphs, when it was trained by a run of ours.
+    """
+
+    config: TokenGTConfig
+    weights: Mapping[str, Tensor]
+    sha256: str
+    frozen: bool = False
+    policy: MoleculePolicy | None = None
+
+    @classmethod
+    def read(cls, folder: Path, frozen: bool = False) -> "Start":
+        """From a run (of several models: the first) or a saved model."""
+        spec = read_run(folder) if (folder / RUN_FILE).is_file() else None
+        if spec is not None and spec.members:
+            folder = folder / "members" / spec.members[0]
+        model = TokenGT.from_pretrained(folder)
+        digest = checksum((folder / "model.safetensors").read_bytes())
+        return cls(model.config, model.state_dict(), digest, frozen, None if spec is None else spec.molecules)
+
+    def load_into(self, model: TokenGT) -> None:
+        """All weights but the head's; a part that the old model did not have keeps its first weights."""
+        state = model.state_dict()
+        for name, value in self.weights.items():
+            if name.startswith("head."):
+                continue
+            if name not in state or state[name].shape != value.shape:
+                found = "absent" if name not in state else str(list(state[name].shape))
+                raise ValueError(f"the model to start from has {name} of shape {list(value.shape)}; here it is {found}")
+            state[name].copy_(value)
+        if self.frozen:
+            model.requires_grad_(False)
+            model.head.requires_grad_(True)

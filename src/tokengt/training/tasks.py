@@ -1,0 +1,205 @@
+"""What is learned from a table of labels: its scaling, its loss and its predictions. A missing label is NaN."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite, isnan
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+TaskKind = Literal["regression", "binary", "multiclass"]
+_MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kind of prediction for one or several columns of labels.
+
+    Args:
+        kind: "regression" (one number a target), "binary" (one probability a target) or "multiclass" (one target,
+            one probability a class).
+        names: the target columns.
+        classes: multiclass: the names of the classes; a label is the place of its class.
+        mean: regression: mean of each target's training labels; zeros otherwise.
+        scale: regression: their standard deviation, 1 where all labels are equal; ones otherwise.
+    """
+
+    kind: TaskKind
+    names: tuple[str, ...]
+    classes: tuple[str, ...] | None = None
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(TaskKind):
+            raise ValueError(f"task is {self.kind!r}; expected 'regression', 'binary' or 'multiclass'")
+        if not self.names:
+            raise ValueError("a task needs a target; expected one or more column names")
+        if self.kind == "multiclass":
+            if len(self.names) > 1:
+                raise ValueError(f"a multiclass task has one target, got {len(self.names)}: {', '.join(self.names)}")
+            if self.classes is None or len(self.classes) < 2:
+                raise ValueError(f"target {self.names[0]!r} has fewer than two classes; expected two or more")
+        elif self.classes is not None:
+            raise ValueError(f"a {self.kind} task has no classes; use the task 'multiclass' for them")
+        object.__setattr__(self, "mean", self.mean or (0.0,) * len(self.names))
+        object.__setattr__(self, "scale", self.scale or (1.0,) * len(self.names))
+        if not len(self.names) == len(self.mean) == len(self.scale):
+            raise ValueError(f"mean and scale need {len(self.names)} numbers each, one a target")
+        if not all(map(isfinite, self.mean)) or not all(isfinite(scale) and scale > 0 for scale in self.scale):
+            raise ValueError("mean and scale of a task must be finite and scale above 0")
+
+    @classmethod
+    def fit(
+        cls,
+        kind: TaskKind | None,
+        targets: Float[Tensor, "rows targets"],
+        names: Sequence[str],
+        classes: Sequence[str] | None = None,
+    ) -> "Task":
+        """The task that these training labels pose.
+
+        Without a kind: multiclass when there are ``classes``, binary when all labels are 0 or 1, else regression.
+        Multiclass labels without names are whole numbers, named by ``numbered_classes`` of these rows.
+
+        Raises:
+            ValueError: a target without a single label, or a label that the kind does not allow.
+        """
+        if targets.shape[1] != len(names):
+            raise ValueError(f"the labels have {targets.shape[1]} columns but there are {len(names)} target names")
+        targets = targets.detach().cpu().double()
+        for name, empty in zip(names, torch.isnan(targets).all(0).tolist(), strict=True):
+            if empty:
+                raise ValueError(f"target {name!r} has no label in the training rows; expected one at least")
+        if kind is None:
+            kind = "multiclass" if classes is not None else "binary" if _only_bits(targets) else "regression"
+        if kind == "multiclass" and classes is None:
+            classes = numbered_classes(targets, ", ".join(names))
+        task = cls(kind, tuple(names), None if classes is None else tuple(classes))
+        task.check(targets)
+        return task if kind != "regression" else cls(kind, tuple(names), None, *_moments(targets, names))
+
+    @property
+    def out_dim(self) -> int:
+        """Outputs that the model's head must have."""
+        return len(self.names) if self.classes is None else len(self.classes)
+
+    @property
+    def metric(self) -> str:
+        """The metric that chooses between models."""
+        return {"regression": "rmse", "binary": "roc_auc", "multiclass": "accuracy"}[self.kind]
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.kind != "regression"
+
+    def is_better(self, value: float, best: float | None) -> bool:
+        """Whether a metric beats the best one so far; NaN beats nothing, and everything else beats NaN or None."""
+        if isnan(value):
+            return False
+        if best is None or isnan(best):
+            return True
+        return value > best if self.higher_is_better else value < best
+
+    def check(self, targets: Float[Tensor, "rows targets"]) -> None:
+        """Refuse labels that this task cannot have: one sentence with target and value."""
+        if targets.shape[1] != len(self.names):
+            raise ValueError(f"the labels have {targets.shape[1]} columns; expected {len(self.names)}, one a target")
+        if self.kind == "regression":
+            wrong, expected = torch.isinf(targets), "a finite number"
+        elif self.kind == "binary":
+            wrong, expected = ~torch.isnan(targets) & (targets != 0) & (targets != 1), "0 or 1 in a binary task"
+        else:
+            known = (targets == targets.floor()) & (targets >= 0) & (targets < self.out_dim)
+            wrong, expected = ~torch.isnan(targets) & ~known, f"the place of a class, 0 to {self.out_dim - 1}"
+        if bool(wrong.any()):
+            row, column = torch.nonzero(wrong)[0].tolist()
+            raise ValueError(f"target {self.names[column]!r} holds {targets[row, column]:g}; expected {expected}")
+
+    def label_count(self, targets: Float[Tensor, "rows targets"]) -> int:
+        """How many labels there are; the loop divides the summed loss by it."""
+        return int((~torch.isnan(targets)).sum())
+
+    def loss_sum(self, output: Float[Tensor, "rows out"], targets: Float[Tensor, "rows targets"]) -> Float[Tensor, ""]:
+        """Loss summed over the labels that there are: squared error of the scaled target, or cross entropy in nats.
+
+        Where a label is missing the loss and the gradient are exactly zero, whatever the output is.
+        """
+        if output.dtype in (torch.bfloat16, torch.float16):
+            output = output.float()
+        present = ~torch.isnan(targets)
+        # Masked outputs, not only masked losses: 0 times an infinite gradient would be NaN.
+        output = torch.where(present, output, 0)
+        if self.kind == "multiclass":
+            labels = torch.where(present, targets, -1).squeeze(1).long()
+            return F.cross_entropy(output, labels, ignore_index=-1, reduction="sum")
+        if self.kind == "binary":
+            labels = torch.where(present, targets, 0).to(output.dtype)
+            losses = F.binary_cross_entropy_with_logits(output, labels, reduction="none")
+            return torch.where(present, losses, 0).sum()
+        scaled = (targets.double() - _row(self.mean, output.device)) / _row(self.scale, output.device)
+        return (output - torch.where(present, scaled, 0).to(output.dtype)).square().sum()
+
+    def predictions(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows out"]:
+        """Outputs as a person reads them, in float64: natural units, or probabilities."""
+        output = output.detach().double()
+        if self.kind == "regression":
+            return output * _row(self.scale, output.device) + _row(self.mean, output.device)
+        return output.sigmoid() if self.kind == "binary" else output.softmax(1)
+
+    def floor(self, targets: Float[Tensor, "rows targets"], rows: int) -> Float[Tensor, "{rows} out"]:
+        """What a model that saw only the training labels would predict: their mean, or how often a class occurs."""
+        labels = targets.detach().double()
+        if self.kind == "multiclass":
+            labels = _one_hot(labels, self.out_dim)
+        return labels.nanmean(0).expand(rows, -1)
+
+
+def numbered_classes(targets: Float[Tensor, "rows targets"], name: str = "target") -> tuple[str, ...]:
+    """Names "0", "1", ... for labels that are whole numbers; give it all rows, so that no part holds a new class."""
+    found = targets[~torch.isnan(targets)]
+    wrong = found[(found != found.floor()) | (found < 0) | torch.isinf(found)]
+    if len(wrong):
+        raise ValueError(f"target {name!r} holds {float(wrong[0]):g}; expected whole numbers from 0 for multiclass")
+    highest = int(found.max()) if len(found) else -1
+    if highest >= _MOST_CLASSES:
+        raise ValueError(
+            f"target {name!r} holds {highest}; expected at most {_MOST_CLASSES:,} classes, numbered from 0"
+        )
+    return tuple(str(place) for place in range(highest + 1))
+
+
+def _only_bits(targets: Tensor) -> bool:
+    return bool((torch.isnan(targets) | (targets == 0) | (targets == 1)).all())
+
+
+def _one_hot(labels: Float[Tensor, "rows 1"], classes: int) -> Float[Tensor, "rows {classes}"]:
+    """NaN in the whole row where the label is missing."""
+    hits: Bool[Tensor, "rows classes"] = labels == torch.arange(classes, device=labels.device)
+    return torch.where(torch.isnan(labels), torch.nan, hits.to(labels.dtype))
+
+
+def _moments(targets: Tensor, names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each column's labels."""
+    mean, scale = [], []
+    for name, column in zip(names, targets.T, strict=True):
+        labels = column[~torch.isnan(column)]
+        spread = float(labels.std(correction=0))
+        if not isfinite(spread):
+            raise ValueError(f"target {name!r} spreads too far for a standard deviation in float64; rescale it")
+        # Equal labels may differ from their rounded mean: compare them, not their spread with zero.
+        constant = bool(labels.min() == labels.max()) or spread == 0
+        mean.append(float(labels[0]) if constant else float(labels.mean()))
+        scale.append(1.0 if constant else spread)
+    return tuple(mean), tuple(scale)
+
+
+@lru_cache(maxsize=64)
+def _row(values: tuple[float, ...], device: torch.device) -> Float[Tensor, " targets"]:
+    """Kept on the device: a copy at each step would wait for all the work queued before it."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=torch.float64, device=device)

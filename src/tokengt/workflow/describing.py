@@ -1,0 +1,88 @@
+"""What a folder is: a store, a run or a saved model, in a few lines."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokengt.data.manifest import MANIFEST, read_manifest
+from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.training.metrics import describe
+from tokengt.training.results import CARD, METRICS, SUMMARY
+from tokengt.training.spec import RUN_FILE, RunSpec, read_run
+
+
+def info(path: Path) -> list[str]:
+    """Lines that describe a folder of ours.
+
+    Raises:
+        ValueError: it is none of ours.
+    """
+    if (path / MANIFEST).is_file():
+        return list(_store(path))
+    if (path / RUN_FILE).is_file():
+        return list(_run(path, read_run(path)))
+    if (path / "config.json").is_file():
+        model = TokenGT.from_pretrained(path)
+        return [f"{path}: a saved model", *_model(model.config, sum(p.numel() for p in model.parameters()))]
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; expected a store, a run or a saved model")
+    raise ValueError(f"{path} is no store, run or saved model: it has no {MANIFEST}, {RUN_FILE} or config.json")
+
+
+def _store(path: Path) -> Iterator[str]:
+    manifest = read_manifest(path)
+    counts = manifest.counts
+    yield f"{path}: a store of {counts['graphs']:,} graphs, {counts['nodes']:,} nodes, {counts['edges']:,} edges"
+    yield f"source     {manifest.source.name} ({manifest.source.rows:,} rows, {manifest.rejected:,} rejected)"
+    targets = [
+        target.name if target.classes is None else f"{target.name} ({len(target.classes)} classes)"
+        for target in manifest.targets
+    ]
+    yield f"targets    {', '.join(targets) or 'none'} (a {manifest.level})"
+    if manifest.descriptors:
+        yield f"given      {', '.join(manifest.descriptors)}"
+    made = ", ".join(f"{key} {value}" for key, value in manifest.featurisation.items() if not isinstance(value, dict))
+    policy = ", ".join(f"{key} {value}" for key, value in manifest.featurisation.get("policy", {}).items())
+    yield f"features   {made}" + (f" ({policy})" if policy else "")
+
+
+def _run(path: Path, spec: RunSpec) -> Iterator[str]:
+    count = f"{len(spec.members)} models" if spec.members else "one model"
+    yield f"{path}: a run of {count} on {spec.source.name}, {spec.task.kind} of {', '.join(spec.task.names)}"
+    yield f"split      {spec.split}; seed {spec.seed}"
+    yield from _model(spec.model)
+    summary = path / SUMMARY
+    if summary.is_file():
+        found = json.loads(summary.read_bytes())
+        if found.get("test"):
+            yield f"test       {describe(_numbers(found['test']))} ({found['test_rows']:,} rows)"
+    else:
+        done = len((path / METRICS).read_bytes().splitlines()) if (path / METRICS).is_file() else 0
+        yield f"unfinished {done} of {spec.training.epochs} epochs are done; go on with tokengt train ... --resume"
+
+
+def outcome(path: Path) -> list[str]:
+    """What a finished run has to show: numbers, and the files to open; nothing in all processes but the first."""
+    if int(os.environ.get("RANK", "0")) or int(os.environ.get("LOCAL_RANK", "0")):
+        return []
+    found = json.loads((path / SUMMARY).read_bytes())
+    lines = []
+    for name, label in (("test", "test"), ("floor", "knowing only the training labels")):
+        if found.get(name):
+            lines.append(f"{label}: {describe(_numbers(found[name]))}")
+    shown = ", ".join(str(file) for file in (*sorted(path.glob("*.png")), path / CARD))
+    return [*lines, f"open {shown}", f"predict with: tokengt predict {path} NEW.csv --out OUT.csv"]
+
+
+def _numbers(values: dict[str, float | None]) -> dict[str, float]:
+    return {name: float("nan") if value is None else value for name, value in values.items()}
+
+
+def _model(config: TokenGTConfig, parameters: int | None = None) -> Iterator[str]:
+    encoder, ids = config.encoder, config.identifiers
+    size = "" if parameters is None else f", {parameters:,} parameters"
+    yield (
+        f"model      {encoder.num_layers} layers x {config.dim}, {encoder.num_heads} heads, {ids.kind} {ids.dim}, "
+        f"{encoder.attention.kind} attention, {config.head.level} head of {config.head.out_dim}{size}"
+    )

@@ -1,0 +1,176 @@
+"""Train a model on a file, a store or graphs in memory, or go on from one that was trained before."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tokengt.data.manifest import Level, Recipe
+from tokengt.data.splits import Fractions
+from tokengt.inference import Predictor
+from tokengt.interop.molecules import MoleculePolicy
+from tokengt.presets import PRESETS
+from tokengt.training.config import TrainingConfig
+from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabric
+from tokengt.training.resolve import SplitRequest, apply_settings
+from tokengt.training.run import RunRequest, refuse_to_overwrite, train_run
+from tokengt.training.start import Start
+from tokengt.training.tasks import TaskKind
+from tokengt.workflow.inputs import open_data
+
+# Weights that know something already are easily forgotten at the rate that suits random ones.
+FINETUNE_RATE = 3e-4
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What most people leave as it is.
+
+    Args:
+        descriptors: numeric columns that the model is given beside the molecule.
+        level: what a row of targets belongs to; None: guessed from the data.
+        policy: how a molecule becomes a graph.
+        fractions: of train, valid and test in a random or scaffold split.
+        folds: models of a cross-validation, 3 or more; 0 for one split.
+        ensemble: models that differ in their seed, averaged.
+        devices: processes on this machine (``torchrun`` sets its own).
+        strategy: how several processes share the model.
+        workers: processes that prepare the file; None for all cores.
+        quiet: say nothing.
+    """
+
+    descriptors: tuple[str, ...] = ()
+    level: Level | None = None
+    policy: MoleculePolicy = field(default_factory=MoleculePolicy)
+    fractions: Fractions = (0.8, 0.1, 0.1)
+    folds: int = 0
+    ensemble: int = 1
+    devices: int = 1
+    strategy: Strategy = "auto"
+    workers: int | None = None
+    quiet: bool = False
+
+
+_DEFAULT = TrainOptions()
+
+
+def train(
+    data: Any,
+    out: str | Path,
+    *,
+    smiles: str | None = None,
+    target: str | Sequence[str] = (),
+    task: TaskKind | None = None,
+    split: str = "random",
+    preset: str = "small",
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: Device = "auto",
+    resume: bool = False,
+    options: TrainOptions = _DEFAULT,
+) -> Predictor:
+    """Train and write the run folder ``out``; returns the trained model, ready to predict.
+
+    Args:
+        data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, or a list of PyG data.
+        out: the run folder to make.
+        smiles: the column of SMILES.
+        target: the column or columns to learn.
+        task: regression, binary or multiclass; None to guess it from the labels.
+        split: random, scaffold, or a column of train, valid and test.
+        preset: a name that ``tokengt presets`` lists.
+        settings: ``{"model.dim": 256, "training.epochs": 20}`` and the like.
+        seed: of split, weights and training.
+        device: auto, cpu or cuda.
+        resume: go on with a run that was stopped; one that does not exist yet is begun.
+        options: the rest.
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"preset {preset!r} is unknown; expected one of {', '.join(PRESETS)}")
+    request = RunRequest(
+        preset=PRESETS[preset](),
+        settings=_texts(settings),
+        task=task,
+        split=SplitRequest(split, seed, options.fractions, options.folds),
+        ensemble=options.ensemble,
+        seed=seed,
+    )
+    return _train(data, Path(out), request, _recipe(smiles, target, split, task, options), device, resume, options)
+
+
+def finetune(
+    run: str | Path,
+    data: Any,
+    out: str | Path,
+    *,
+    freeze: bool = False,
+    smiles: str | None = None,
+    target: str | Sequence[str] = (),
+    task: TaskKind | None = None,
+    split: str = "random",
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: Device = "auto",
+    resume: bool = False,
+    options: TrainOptions = _DEFAULT,
+) -> Predictor:
+    """Train on other data, beginning with the weights of a run or saved model and a new head.
+
+    With ``freeze`` only the head is trained. The other arguments are those of :func:`train`; molecules are read by
+    the policy of the run that is begun with.
+    """
+    start = Start.read(Path(run), freeze)
+    if start.policy is not None:
+        options = replace(options, policy=start.policy)
+    request = RunRequest(
+        preset=start.config,
+        training=TrainingConfig(learning_rate=FINETUNE_RATE),
+        settings=_texts(settings),
+        task=task,
+        split=SplitRequest(split, seed, options.fractions, options.folds),
+        ensemble=options.ensemble,
+        seed=seed,
+        start=start,
+    )
+    return _train(data, Path(out), request, _recipe(smiles, target, split, task, options), device, resume, options)
+
+
+def _train(
+    data: Any, out: Path, request: RunRequest, recipe: Recipe, device: Device, resume: bool, options: TrainOptions
+) -> Predictor:
+    refuse_to_overwrite(out, resume)
+    _, training = apply_settings(request.preset, request.training, request.settings)
+    fabric = make_fabric(DeviceConfig(device, options.devices, options.strategy), training.precision)
+    first, quiet = fabric.is_global_zero, options.quiet
+    # The first process prepares the data; the others then find it finished.
+    if not first:
+        fabric.barrier()
+    store = open_data(data, recipe, out / "store", workers=options.workers, quiet=quiet or not first)
+    if first:
+        fabric.barrier()
+    say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
+    train_run(fabric, store, request, out, resume=resume, quiet=quiet, say=say)
+    fabric.barrier()
+    return Predictor.load(out, device)
+
+
+def _recipe(
+    smiles: str | None, target: str | Sequence[str], split: str, task: TaskKind | None, options: TrainOptions
+) -> Recipe:
+    return Recipe(
+        smiles=smiles,
+        targets=(target,) if isinstance(target, str) else tuple(target),
+        descriptors=options.descriptors,
+        split=None if split in ("random", "scaffold") else split,
+        task=task,
+        level=options.level,
+        policy=options.policy,
+    )
+
+
+def _texts(settings: Mapping[str, Any] | None) -> dict[str, str]:
+    def text(value: Any) -> str:
+        return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+    return {name: text(value) for name, value in (settings or {}).items()}

@@ -1,0 +1,96 @@
+"""Whatever a person has, as a store to train on or as graphs to predict."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Int64
+from torch import Tensor
+
+from tokengt.data.graph_sources import LabelledGraphs, read_networkx_folder, read_pyg, read_pyg_list
+from tokengt.data.manifest import MANIFEST, Recipe
+from tokengt.data.packed import PackedGraphs
+from tokengt.data.prepare import prepare
+from tokengt.data.progress import say
+from tokengt.data.store import Store
+from tokengt.files import write_whole
+from tokengt.training.spec import RunSpec
+
+
+def open_data(data: Any, recipe: Recipe, home: Path, *, workers: int | None = None, quiet: bool = False) -> Store:
+    """A store as it is, or one made of a file, a DataFrame or PyG graphs; what is prepared is kept in ``home``."""
+    if isinstance(data, Store):
+        return _chosen_targets(data, recipe)
+    if hasattr(data, "to_csv"):
+        write_whole(home.with_name("data.csv"), data.to_csv(index=False).encode())
+        data = home.with_name("data.csv")
+    if not isinstance(data, (str, Path)):
+        return _in_memory(data, recipe)
+    path = Path(data)
+    if (path / MANIFEST).is_file():
+        return _chosen_targets(Store.open(path), recipe)
+    store = prepare(path, home, recipe, workers=workers, progress=not quiet)
+    bad, rows = store.manifest.rejected, store.manifest.source.rows
+    if bad:
+        say(f"{bad:,} of {rows:,} rows could not be read: see {home / 'rejected.csv'}", not quiet)
+    return store
+
+
+def _chosen_targets(store: Store, recipe: Recipe) -> Store:
+    """A store prepared with more targets than are asked for."""
+    names = store.manifest.target_names
+    if not recipe.targets or recipe.targets == names:
+        return store
+    for name in recipe.targets:
+        if name not in names:
+            raise ValueError(f"the store has no target {name!r}; it was prepared with {', '.join(names) or 'none'}")
+    places = [names.index(name) for name in recipe.targets]
+    manifest = replace(store.manifest, targets=tuple(store.manifest.targets[place] for place in places))
+    return replace(store, manifest=manifest, targets=store.targets[:, places])
+
+
+def _in_memory(data: Any, recipe: Recipe) -> Store:
+    if not isinstance(data, Sequence):
+        raise ValueError(
+            f"data is a {type(data).__name__}; expected a file, a store, a DataFrame or a list of PyG graphs"
+        )
+    if len(recipe.targets) > 1:
+        raise ValueError(f"PyG graphs have one attribute of labels; target names {', '.join(recipe.targets)}")
+    found = read_pyg_list(data, recipe.targets[0] if recipe.targets else None, recipe.level)
+    _refuse_rejected(found)
+    return Store.from_memory(
+        found.graphs,
+        found.targets,
+        target_names=found.target_names,
+        level=found.level,
+        task=recipe.task,
+        split=found.split,
+        lines=found.lines,
+    )
+
+
+def _refuse_rejected(found: LabelledGraphs) -> None:
+    if found.rejected:
+        number, reason = found.rejected[0]
+        raise ValueError(f"graph {number} of the list cannot be used: {reason}")
+
+
+@dataclass(frozen=True, eq=False)
+class UnlabelledGraphs:
+    """Graphs to predict, where each stands in its source, and what could not be read."""
+
+    graphs: PackedGraphs
+    lines: Int64[Tensor, " graphs"]
+    rejected: tuple[tuple[int, str], ...]
+
+
+def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
+    """The graphs of a PyG file or a folder of NetworkX JSON; labels may be there or not."""
+    if spec.molecules is not None:
+        raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
+    if source.is_dir() and any(source.glob("*.json")):
+        found = read_networkx_folder(source, spec.task.names, spec.level)
+    else:
+        found = read_pyg(source, None, spec.level)
+    return UnlabelledGraphs(PackedGraphs.from_batch(found.graphs), found.lines, found.rejected)

@@ -1,0 +1,255 @@
+"""Predict a file: every row comes back in its order, with a prediction or the reason why there is none."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tokengt.data import cells
+from tokengt.data.graph_sources import is_graph_source
+from tokengt.data.packed import PackedGraphs
+from tokengt.data.progress import progress_bar
+from tokengt.data.tables import Row, Table, open_table
+from tokengt.files import write_whole, writing
+from tokengt.inference import Predictor, Spread
+from tokengt.interop.molecules import TextKind, canonical_smiles
+from tokengt.training import outputs
+from tokengt.training.parts import level_rows
+from tokengt.workflow.inputs import unlabelled_graphs
+
+_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """How many rows came in, and how many of them could not be predicted."""
+
+    rows: int
+    bad: int
+
+    def __str__(self) -> str:
+        lost = f", {self.bad:,} of them without a prediction: see the column reason" if self.bad else ""
+        return f"{self.rows:,} rows{lost}"
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Where a run finds its inputs in a table."""
+
+    text: int
+    kind: TextKind
+    descriptors: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, predictor: Predictor, table: Table, smiles: str | None) -> "_Columns":
+        spec = predictor.spec
+        if spec.molecules is None:
+            raise ValueError(f"{table.path} is a table of molecules, but this run was trained on other graphs")
+        descriptors = tuple((name, table.place(name, "the run's descriptor")) for name in spec.descriptors.names)
+        name = smiles_column(predictor, table, smiles)
+        if name is None:
+            assert table.text_column is not None
+            return cls(table.columns.index(table.text_column), table.text_kind, descriptors)
+        return cls(table.place(name, "--smiles"), "smiles", descriptors)
+
+
+def smiles_column(predictor: Predictor, table: Table, wanted: str | None) -> str | None:
+    """The column of SMILES: as asked for, as in training, or the one that is called so; None for mol blocks."""
+    if wanted is not None:
+        return wanted
+    if table.text_column is not None:
+        return None
+    trained = predictor.spec.text_column
+    alike = [column for column in table.columns if column.lower() == "smiles"]
+    if trained in table.columns or len(alike) != 1:
+        return trained or "smiles"
+    return alike[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some rows of a table: those that can be predicted as graphs, and the reasons of the others, by place."""
+
+    rows: Sequence[Row]
+    graphs: PackedGraphs | None
+    kept: NDArray[np.int64]
+    problems: dict[int, str]
+
+    def spread_out(self, values: Float[Tensor, "kept out"] | None, width: int) -> Float[Tensor, "rows out"]:
+        """Values of the kept rows at their places, NaN elsewhere."""
+        out = torch.full((len(self.rows), width), torch.nan, dtype=torch.float64)
+        if values is not None:
+            out[torch.from_numpy(self.kept)] = values.double()
+        return out
+
+
+def chunks(predictor: Predictor, table: Table, smiles: str | None) -> Iterator[Chunk]:
+    """The table as graphs, a few thousand rows at a time."""
+    places = _Columns.of(predictor, table, smiles)
+    waiting: list[Row] = []
+    for row in table.rows():
+        waiting.append(row)
+        if len(waiting) == _CHUNK:
+            yield _chunk(predictor, waiting, places)
+            waiting = []
+    if waiting:
+        yield _chunk(predictor, waiting, places)
+
+
+def _chunk(predictor: Predictor, rows: Sequence[Row], places: _Columns) -> Chunk:
+    problems: dict[int, str] = {}
+    numbers: dict[int, list[float]] = {}
+    for place, row in enumerate(rows):
+        if row.problem is not None:
+            problems[place] = row.problem
+            continue
+        try:
+            numbers[place] = [_descriptor(name, row.cells[column]) for name, column in places.descriptors]
+        except cells.BadCell as error:
+            problems[place] = str(error)
+    asked = [place for place in range(len(rows)) if place not in problems]
+    if not asked:
+        return Chunk(rows, None, np.empty(0, dtype=np.int64), problems)
+    graphs, kept, unread = predictor.read_texts([rows[place].cells[places.text] for place in asked], places.kind)
+    problems |= {asked[place]: reason for place, reason in unread.items()}
+    found = np.array(asked)[kept]
+    if places.descriptors and len(found):
+        values = torch.tensor([numbers[place] for place in found.tolist()], dtype=torch.float32)
+        graphs = graphs.with_graph_features(values)
+    return Chunk(rows, graphs if len(found) else None, found, problems)
+
+
+def _descriptor(name: str, text: str) -> float:
+    try:
+        return cells.descriptor(text)
+    except cells.BadCell as error:
+        raise cells.BadCell(f"descriptor {name!r} {error}") from None
+
+
+def predict_file(
+    predictor: Predictor,
+    source: Path,
+    out: Path,
+    *,
+    smiles: str | None = None,
+    uncertainty: int = 0,
+    spread: Spread = "identifiers",
+    quiet: bool = False,
+) -> Predicted:
+    """Write ``out``, a CSV with the columns of ``source``, then the predictions, then the reason of a bad row.
+
+    A source of graphs has no columns: its CSV has the number of the graph (and of its node or edge) instead.
+    """
+    if out.resolve() == source.resolve():
+        raise ValueError(f"--out is the input {source} itself; choose another name")
+    if is_graph_source(source):
+        return _predict_graphs(predictor, source, out, uncertainty, spread)
+    table = open_table(source)
+    head, shown = _visible(table)
+    names = outputs.unused([*outputs.columns(predictor.task, uncertainty > 0), "reason"], head)
+    total = sum(1 for _ in table.rows())
+    rows = bad = 0
+    with writing(out) as file, progress_bar(total, "rows", "predicting", shown=not quiet) as advance:
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*head, *names])
+        for chunk in chunks(predictor, table, smiles):
+            told = _told(predictor, chunk, uncertainty, spread)
+            given = _shown_cells(chunk, table, shown)
+            writer.writerows([*a, *b, c] for a, b, c in zip(given, told, _reasons(chunk), strict=True))
+            rows, bad = rows + len(chunk.rows), bad + len(chunk.problems)
+            advance(len(chunk.rows))
+        text.flush()
+        text.detach()
+    return Predicted(rows, bad)
+
+
+def _told(predictor: Predictor, chunk: Chunk, uncertainty: int, spread: Spread) -> list[list[str]]:
+    mean = std = None
+    if chunk.graphs is not None:
+        mean, std = predictor.predict_graphs(chunk.graphs, uncertainty, spread)
+    width = predictor.task.out_dim
+    stds = chunk.spread_out(std, width) if uncertainty else None
+    return outputs.cells(predictor.task, chunk.spread_out(mean, width), stds)
+
+
+def _reasons(chunk: Chunk) -> list[str]:
+    return [chunk.problems.get(place, "") for place in range(len(chunk.rows))]
+
+
+def _visible(table: Table) -> tuple[list[str], bool]:
+    """The columns to give back; a mol block of many lines comes back as SMILES."""
+    if table.text_column is None:
+        return list(table.columns), False
+    return ["smiles" if name == table.text_column else name for name in table.columns], True
+
+
+def _shown_cells(chunk: Chunk, table: Table, as_smiles: bool) -> list[tuple[str, ...]]:
+    rows = [row.cells for row in chunk.rows]
+    if not as_smiles or table.text_column is None:
+        return rows
+    place = table.columns.index(table.text_column)
+    texts = canonical_smiles([row[place] for row in rows], kind=table.text_kind)
+    return [(*row[:place], text or "", *row[place + 1 :]) for row, text in zip(rows, texts, strict=True)]
+
+
+def _predict_graphs(predictor: Predictor, source: Path, out: Path, uncertainty: int, spread: Spread) -> Predicted:
+    found = unlabelled_graphs(predictor.spec, source)
+    mean, std = predictor.predict_graphs(found.graphs, uncertainty, spread)
+    level = predictor.spec.level
+    rows = level_rows(found.graphs, level)
+    lines = found.lines[rows.ids].tolist()
+    head = ["graph"] if level == "graph" else ["graph", level]
+    front = (
+        [[line] for line in lines]
+        if level == "graph"
+        else [[line, place] for line, place in zip(lines, rows.positions.tolist(), strict=True)]
+    )
+    told = outputs.cells(predictor.task, mean, std)
+    columns = outputs.columns(predictor.task, uncertainty > 0)
+    body = [[*a, *b, ""] for a, b in zip(front, told, strict=True)]
+    body += [[line, *[""] * (len(head) - 1 + len(columns)), reason] for line, reason in found.rejected]
+    text = io.StringIO()
+    body.sort(key=lambda row: row[0])
+    csv.writer(text, lineterminator="\n").writerows([[*head, *columns, "reason"], *body])
+    write_whole(out, text.getvalue().encode())
+    return Predicted(len(found.graphs) + len(found.rejected), len(found.rejected))
+
+
+def embed_file(
+    predictor: Predictor, source: Path, out: Path, *, smiles: str | None = None, quiet: bool = False
+) -> Predicted:
+    """Write ``out``, an .npz with ``vectors`` [rows, dim] (NaN for a bad row), ``valid`` [rows] and ``lines`` [rows].
+
+    ``np.load`` reads it without pickle.
+    """
+    vectors, valid, lines = [], [], []
+    if is_graph_source(source):
+        found = unlabelled_graphs(predictor.spec, source)
+        vectors.append(predictor.embed(found.graphs).numpy())
+        valid.append(np.ones(len(found.graphs), dtype=bool))
+        lines.append(found.lines.numpy())
+    else:
+        table = open_table(source)
+        total = sum(1 for _ in table.rows())
+        with progress_bar(total, "rows", "embedding", shown=not quiet) as advance:
+            for chunk in chunks(predictor, table, smiles):
+                own = None if chunk.graphs is None else predictor.embed(chunk.graphs)
+                vectors.append(chunk.spread_out(own, predictor.width).float().numpy())
+                valid.append(np.array([place not in chunk.problems for place in range(len(chunk.rows))]))
+                lines.append(np.array([row.line for row in chunk.rows]))
+                advance(len(chunk.rows))
+    if not vectors:
+        raise ValueError(f"{source} has no rows; expected at least one")
+    packed = io.BytesIO()
+    good = np.concatenate(valid)
+    np.savez_compressed(packed, vectors=np.concatenate(vectors), valid=good, lines=np.concatenate(lines))
+    write_whole(out, packed.getvalue())
+    return Predicted(len(good), int((~good).sum()))

@@ -1,0 +1,409 @@
+"""Files from elsewhere become stores: every readable row, every reason, the same bytes every time."""
+
+import csv
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from tokengt import from_smiles
+from tokengt.data import engines
+from tokengt.data.manifest import Recipe
+from tokengt.data.prepare import prepare
+from tokengt.data.store import Store
+from tokengt.data.tables import Row
+from tokengt.interop.molecules import MoleculePolicy
+
+RECIPE = Recipe(smiles="smiles", targets=("y",))
+SMILES = ("CCO", "c1ccccc1O", "bad(", "CC(=O)[O-].[Na+]", "[He]", "CCO")
+
+
+def table(path: Path, count: int, smiles: tuple[str, ...] = SMILES) -> Path:
+    path.write_text("smiles,y\n" + "".join(f"{smiles[row % len(smiles)]},{row / 4}\n" for row in range(count)))
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def rejected(folder: Path) -> list[dict[str, str]]:
+    with (folder / "rejected.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_file_as_people_have_them(tmp_path: Path) -> None:
+    """Windows line ends, a byte order mark, quotes, unicode, blank labels, a salt, one atom, twice the same."""
+    source = tmp_path / "my data.csv"
+    lines = [
+        "Näme,Struktur,pIC50,logP",
+        '"acid, acetic",CC(=O)O,4.76,-0.17',
+        "Ω,CCO, 1e-3 ,",
+        "salt,[Na+].[Cl-],,NA",
+        "helium,[He],+5,\u22121",
+        "broken,C1CC,1,1",
+        "text,CCO,high,1",
+        'comma,CCO,"3,14",1',
+        "short,CCO",
+        '"two',
+        'lines",CCO,7,8',
+        "again,CCO,0.001,",
+    ]
+    source.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\r\n")
+    store = prepare(source, tmp_path / "store", Recipe("Struktur", ("pIC50", "logP")), progress=False)
+
+    assert store.texts() == ["CC(=O)O", "CCO", "[Na+].[Cl-]", "[He]", "CCO", "CCO"]
+    assert store.lines.tolist() == [2, 3, 4, 5, 10, 12]
+    nan = float("nan")
+    expected = [[4.76, -0.17], [0.001, nan], [nan, nan], [5.0, -1.0], [7.0, 8.0], [0.001, nan]]
+    assert torch.equal(store.targets.nan_to_num(-99), torch.tensor(expected, dtype=torch.float64).nan_to_num(-99))
+    assert [(row["line"], row["Näme"]) for row in rejected(tmp_path / "store")] == [
+        ("6", "broken"),
+        ("7", "text"),
+        ("8", "comma"),
+        ("9", "short"),
+    ]
+    reasons = [row["reason"] for row in rejected(tmp_path / "store")]
+    assert "unclosed ring" in reasons[0]
+    assert reasons[1] == "target 'pIC50' is 'high'; expected a number"
+    assert "write 3.14 for 3,14" in reasons[2]
+    assert reasons[3] == "the row has 2 cells; expected 4"
+    assert (store.manifest.source.rows, store.manifest.rejected, len(store)) == (10, 4, 6)
+
+
+def test_graphs_are_those_of_from_smiles(tmp_path: Path) -> None:
+    store = prepare(table(tmp_path / "t.csv", 6), tmp_path / "store", RECIPE, progress=False)
+    texts = store.texts()
+    assert texts is not None
+    for place, text in enumerate(texts):
+        mine, expected = store.graphs.gather([place])[0], from_smiles(text)
+        assert torch.equal(mine.node_features.long(), expected.node_features.long())
+        assert torch.equal(mine.edge_index, expected.edge_index)
+        assert torch.equal(mine.edge_features.long(), expected.edge_features.long())
+
+
+def test_bytes_do_not_depend_on_workers_or_shards(tmp_path: Path) -> None:
+    source = table(tmp_path / "t.csv", 100)
+    first = prepare(source, tmp_path / "first", RECIPE, workers=1, progress=False)
+    prepare(source, tmp_path / "second", RECIPE, workers=1, shard_rows=7, progress=False)
+    prepare(source, tmp_path / "third", RECIPE, workers=2, shard_rows=11, progress=False)
+    expected = contents(tmp_path / "first")
+    assert sorted(expected) == ["graphs.safetensors", "manifest.json", "rejected.csv"]
+    assert contents(tmp_path / "second") == contents(tmp_path / "third") == expected
+    assert (len(first), first.manifest.rejected) == (83, 17)
+
+
+def test_killed_and_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kill -9 in the middle: the workers end, what was done is not done again, the bytes are the same."""
+    source = table(tmp_path / "t.csv", 6000)
+    out = tmp_path / "store"
+    code = (
+        "from pathlib import Path; from tokengt.data.prepare import prepare; from tokengt.data.manifest import Recipe\n"
+        f"prepare(Path({str(source)!r}), Path({str(out)!r}), Recipe('smiles', ('y',)), workers=2, shard_rows=30)"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(out.glob(".shards/*/0*"))) < 5:
+        assert victim.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    children = Path(f"/proc/{victim.pid}/task/{victim.pid}/children").read_text().split()
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    done = list(out.glob(".shards/*/0*"))
+    assert 5 <= len(done) < 200
+    assert not (out / "manifest.json").exists()
+    done[0].write_bytes(done[0].read_bytes()[:-1])  # a disk that lies
+
+    converted = []
+    convert = engines.convert_shard
+
+    def counted(rows: list[Row], plan: object) -> object:
+        converted.append(rows[0].line)
+        return convert(rows, plan)
+
+    monkeypatch.setattr(engines, "convert_shard", counted)
+    prepare(source, out, RECIPE, workers=1, shard_rows=30)
+    assert len(converted) == 200 - (len(done) - 1)
+    assert f"{len(done) - 1} of 200 shards are there from an earlier run" in capsys.readouterr().err
+    prepare(source, tmp_path / "whole", RECIPE, workers=1, progress=False)
+    assert contents(out) == contents(tmp_path / "whole")
+    assert len(children) == 2
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_a_full_disk_is_named_and_costs_nothing_that_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = table(tmp_path / "t.csv", 60)
+    out = tmp_path / "store"
+    prepare(source, tmp_path / "whole", RECIPE, progress=False)
+    sync, syncs = os.fsync, 0
+
+    def filling(descriptor: int) -> None:
+        nonlocal syncs
+        syncs += 1
+        if syncs > 6:  # three shards: each syncs a file and its folder
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", filling)
+        with pytest.raises(OSError, match="No space left on device") as error:
+            prepare(source, out, RECIPE, workers=1, shard_rows=10, progress=False)
+    assert str(error.value).startswith("[Errno 28]")
+    assert str(out) in str(error.value)
+    left = [path for path in out.rglob("*") if path.is_file()]
+    assert len(left) == 3
+    assert all(path.suffix == ".safetensors" and path.name.startswith("00000") for path in left)
+    prepare(source, out, RECIPE, workers=1, shard_rows=10, progress=False)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_finished_store_is_opened_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = table(tmp_path / "t.csv", 12), tmp_path / "store"
+    prepare(source, out, RECIPE)
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    capsys.readouterr()
+    store = prepare(source, out, RECIPE, workers=2, shard_rows=3)
+    assert len(store) == 10
+    assert "opened as it is" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_another_recipe_or_source_wants_another_folder(tmp_path: Path) -> None:
+    source, out = table(tmp_path / "t.csv", 12), tmp_path / "store"
+    prepare(source, out, RECIPE, progress=False)
+    before = contents(out)
+    with pytest.raises(ValueError) as error:
+        prepare(source, out, Recipe("smiles", ("y",), task="regression", policy=MoleculePolicy(salts="largest")))
+    assert str(error.value) == (
+        f"{out} is another store: --task was not given and is now regression; "
+        "--salts was keep and is now largest; give another --out"
+    )
+    table(source, 13)
+    with pytest.raises(ValueError, match=r"it was made from another t.csv; give another --out"):
+        prepare(source, out, RECIPE)
+    assert contents(out) == before
+
+
+def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
+    source = table(tmp_path / "t.csv", 6)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match=r"holds 'thesis.tex' and is no store; give another --out"):
+        prepare(source, tmp_path / "mine", RECIPE)
+    with pytest.raises(ValueError, match="is a file; give another --out"):
+        prepare(source, source, RECIPE)
+    (tmp_path / "mine" / "manifest.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"has format None; expected 'tokengt-store-1'; give another --out"):
+        prepare(source, tmp_path / "mine", RECIPE)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "graphs.safetensors").write_bytes(b"of another program")
+    with pytest.raises(ValueError, match="is no store"):
+        prepare(source, tmp_path / "weights", RECIPE)
+    (tmp_path / "empty").mkdir()
+    assert len(prepare(source, tmp_path / "empty", RECIPE, progress=False)) == 5
+
+
+def test_a_damaged_store_is_named(tmp_path: Path) -> None:
+    source, out = table(tmp_path / "t.csv", 6), tmp_path / "store"
+    prepare(source, out, RECIPE, progress=False)
+    data = bytearray((out / "graphs.safetensors").read_bytes())
+    data[-1] ^= 1
+    (out / "graphs.safetensors").write_bytes(data)
+    with pytest.raises(ValueError, match=r"graphs.safetensors does not match its checksum.*prepare it again"):
+        prepare(source, out, RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("text", "recipe", "sentence"),
+    [
+        ("smiles,y\n", RECIPE, "has a header but no rows"),
+        ("", RECIPE, "is empty"),
+        ("smiles,y\nCC,high\nCC,low\n", RECIPE, "'y' holds no number but text such as 'high' on line 2; .* multiclass"),
+        ("smiles,y\nCC,2\n", Recipe("smiles", ("y",), task="binary"), "'y' holds no 0 or 1 but text such as '2'"),
+        ("smiles,y\nCC,1\n", Recipe("SMILE", ("y",)), "has no column 'SMILE', which --smiles names; .* smiles, y"),
+        ("smiles,y\nCC,1\n", Recipe("smiles", ("z",)), "has no column 'z', which --target names; .* smiles, y"),
+        ("smiles,y\nCC,1\n", Recipe("smiles", descriptors=("d",)), "has no column 'd', which --descriptors names"),
+        ("smiles,y\nCC,1\n", Recipe("smiles", split="s"), "has no column 's', which --split-column names"),
+        ("mol,y\nCC,1\n", Recipe(targets=("y",)), "say with --smiles which column .* the columns are mol, y"),
+        ("smiles,y\nCC,1\n", Recipe("smiles", level="node"), "--level must be graph"),
+        ("name,y\nasp irin,1\nx,2\n", Recipe("name", ("y",)), "none of the 2 rows .* column 'name' .* line 2: "),
+        ("a,a\nCC,1\n", Recipe("a"), "two columns named 'a'"),
+    ],
+)
+def test_refusals_are_one_sentence_and_leave_no_folder(
+    tmp_path: Path, text: str, recipe: Recipe, sentence: str
+) -> None:
+    source = tmp_path / "t.csv"
+    source.write_text(text)
+    with pytest.raises(ValueError, match=sentence) as error:
+        prepare(source, tmp_path / "store", recipe, progress=False)
+    assert str(source) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"targets": ("y", "y")}, "--target names column 'y' twice"),
+        ({"targets": ("y",), "descriptors": ("y",)}, "column 'y' is a target and a descriptor"),
+        ({"targets": ("y", "z"), "task": "multiclass"}, "multiclass takes one target column, got y, z"),
+    ],
+)
+def test_recipes_that_make_no_sense(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Recipe("smiles", **options)  # type: ignore[arg-type]
+
+
+def test_missing_source_and_senseless_numbers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"nowhere.csv does not exist"):
+        prepare(tmp_path / "nowhere.csv", tmp_path / "store", RECIPE)
+    with pytest.raises(ValueError, match="workers is 0; expected at least 1"):
+        prepare(table(tmp_path / "t.csv", 1), tmp_path / "store", RECIPE, workers=0)
+
+
+def test_classes_split_and_descriptors(tmp_path: Path) -> None:
+    source = tmp_path / "t.tsv"
+    source.write_text("SMILES\tphase\tset\tmass\nC\t10\ttrain\t16\nCC\t9.0\tVAL\t30\nO\t\ttest\t18\nN\t9\tnever\t17\n")
+    recipe = Recipe(targets=("phase",), descriptors=("mass",), split="set", task="multiclass")
+    store = prepare(source, tmp_path / "store", recipe, shard_rows=2, progress=False)
+    (column,) = store.manifest.targets
+    assert (column.name, column.classes) == ("phase", ("9", "10"))
+    assert store.targets.nan_to_num(-1).tolist() == [[1.0], [0.0], [-1.0]]
+    assert store.split is not None
+    assert store.split.tolist() == [0, 1, 2]
+    assert store.graphs.graph_features is not None
+    assert store.graphs.graph_features.tolist() == [[16.0], [30.0], [18.0]]
+    assert store.manifest.columns == {"smiles": "SMILES", "targets": ["phase"], "split": "set"}
+    assert [row["reason"] for row in rejected(tmp_path / "store")] == [
+        "split column 'set' is 'never'; expected train, valid or test"
+    ]
+
+
+def test_policies_change_the_graphs(tmp_path: Path) -> None:
+    source = tmp_path / "t.csv"
+    source.write_text("smiles\n[Na+].C[C@H](N)O\n")
+    counts = {}
+    for policy in (MoleculePolicy(), MoleculePolicy(salts="largest"), MoleculePolicy(hydrogens="explicit")):
+        name = f"{policy.salts}-{policy.hydrogens}"
+        counts[name] = prepare(
+            source, tmp_path / name, Recipe("smiles", policy=policy), progress=False
+        ).graphs.nodes.total
+    # CH3, CH, NH2 and OH hold 3 + 1 + 2 + 1 hydrogens.
+    assert counts == {"keep-implicit": 5, "largest-implicit": 4, "keep-explicit": 12}
+
+
+def test_without_targets(tmp_path: Path) -> None:
+    store = prepare(table(tmp_path / "t.csv", 6), tmp_path / "store", Recipe("smiles"), progress=False)
+    assert store.targets.shape == (5, 0)
+    assert Store.open(tmp_path / "store").manifest.targets == ()
+
+
+def test_from_a_script_on_stdin_without_a_main_guard(tmp_path: Path) -> None:
+    """Where multiprocessing's own pools run the script again or cannot find it."""
+    code = (
+        "from pathlib import Path; from tokengt.data.prepare import prepare; from tokengt.data.manifest import Recipe\n"
+        "store = prepare(Path('t.csv'), Path('store'), Recipe('smiles', ('y',)), workers=2, shard_rows=20)\n"
+        "print(len(store))"
+    )
+    table(tmp_path / "t.csv", 60)
+    (tmp_path / "csv.py").write_text("raise RuntimeError('a file of the user')")
+    run = subprocess.run(
+        [sys.executable, "-P", "-"], input=code, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (run.stdout, run.stderr) == ("50\n", "")
+
+
+def pyg_node_graph(path: Path) -> Path:
+    """A path of four nodes, labelled 10, 20 and none, with masks."""
+    from torch_geometric.data import Data
+
+    graph = Data(
+        x=torch.tensor([[1.0], [2.0], [3.0], [4.0]]),
+        edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]),
+        y=torch.tensor([20.0, 10.0, float("nan"), 10.0]),
+        train_mask=torch.tensor([True, False, False, True]),
+        val_mask=torch.tensor([False, True, False, False]),
+        test_mask=torch.zeros(4, dtype=torch.bool),
+    )
+    torch.save(graph, path)
+    return path
+
+
+def test_a_pyg_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = pyg_node_graph(tmp_path / "graph.pt"), tmp_path / "store"
+    recipe = Recipe(targets=("y",), level="node", task="multiclass")
+    store = prepare(source, out, recipe)
+    assert (store.manifest.level, store.is_molecules, len(store)) == ("node", False, 1)
+    assert store.manifest.targets[0].classes == ("10", "20")
+    assert store.targets.nan_to_num(-1).flatten().tolist() == [1.0, 0.0, -1.0, 0.0]
+    assert store.split is not None
+    assert store.split.tolist() == [0, 1, -1, 0]
+    assert store.graphs.edge_index.dtype == torch.uint8
+    assert store.graphs.gather([0]).edge_index.tolist() == [[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]
+    assert store.texts() is None
+    assert rejected(out) == []
+    prepare(source, out, recipe)
+    assert "opened as it is" in capsys.readouterr().err
+    prepare(source, tmp_path / "again", recipe)
+    assert contents(out) == contents(tmp_path / "again")
+    with pytest.raises(ValueError, match=r"--task was multiclass and is now not given; give another --out"):
+        prepare(source, out, Recipe(targets=("y",), level="node"))
+    with pytest.raises(ValueError, match="holds graphs and no table of molecules: --smiles means nothing there"):
+        prepare(source, tmp_path / "other", Recipe("smiles", ("y",)))
+
+
+def test_a_folder_of_networkx_files(tmp_path: Path) -> None:
+    import json
+
+    import networkx
+
+    source = tmp_path / "graphs"
+    source.mkdir()
+    for name, nodes in (("a", 3), ("c", 4)):
+        graph = networkx.path_graph(nodes)
+        graph.graph["size"] = float(nodes)
+        networkx.set_node_attributes(graph, {node: node / 2 for node in graph}, "weight")
+        (source / f"{name}.json").write_text(json.dumps(networkx.node_link_data(graph, edges="edges")))
+    (source / "b.json").write_text("not JSON")
+    store = prepare(source, tmp_path / "store", Recipe(targets=("size",)), progress=False)
+    assert store.targets.flatten().tolist() == [3.0, 4.0]
+    assert store.lines.tolist() == [1, 3]
+    assert store.graphs.nodes.host.tolist() == [0, 3, 7]
+    assert store.graphs.node_features is not None
+    assert store.graphs.node_features.flatten().tolist() == [0.0, 0.5, 1.0, 0.0, 0.5, 1.0, 1.5]
+    (row,) = rejected(tmp_path / "store")
+    assert row["line"] == "2"
+    assert row["reason"].startswith("b.json: it is not JSON")
+    assert (store.manifest.source.name, store.manifest.source.rows, store.manifest.rejected) == ("graphs", 3, 1)
+
+
+def test_a_second_process_waits_and_then_finds_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    source, out = table(tmp_path / "t.csv", 6), tmp_path / "store"
+    out.mkdir()
+    descriptor = os.open(out, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(prepare, source, out, RECIPE)
+        time.sleep(0.3)
+        assert not waiting.done()
+        prepare(source, tmp_path / "first", RECIPE, progress=False)
+        for name in ("graphs.safetensors", "rejected.csv", "manifest.json"):
+            (tmp_path / "first" / name).rename(out / name)
+        os.close(descriptor)
+        assert len(waiting.result(timeout=20)) == 5
+    said = capsys.readouterr().err
+    assert "waiting for another process that prepares it" in said
+    assert "opened as it is" in said
+    assert sorted(path.name for path in out.iterdir()) == ["graphs.safetensors", "manifest.json", "rejected.csv"]

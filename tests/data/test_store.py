@@ -1,0 +1,215 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.graphs import hypergraph, odd_graphs
+from tokengt import GraphBatch, from_smiles
+from tokengt.data import facts
+from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn, featurisation, read_manifest
+from tokengt.data.merge import write_store
+from tokengt.data.prepare import prepare
+from tokengt.data.store import Store
+from tokengt.data.tensorfile import TensorStream
+from tokengt.interop.molecules import MoleculePolicy
+from tokengt.structure.laplacian import laplacian_eigenvectors, laplacian_fact
+
+SMILES = ["CCO", "c1ccccc1", "[Na+].[Cl-]", "C"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A store of four molecules."""
+    source = tmp_path / "t.csv"
+    source.write_text("smiles,y\n" + "".join(f"{smiles},{place}\n" for place, smiles in enumerate(SMILES)))
+    prepare(source, tmp_path / "store", Recipe("smiles", ("y",)), progress=False)
+    return tmp_path / "store"
+
+
+def test_open_gives_back_what_was_prepared(folder: Path) -> None:
+    for verify in (True, False):
+        store = Store.open(folder, verify)
+        assert len(store) == 4
+        assert store.is_molecules
+        assert store.folder == folder
+        assert store.texts() == SMILES
+        assert store.texts([2, 0]) == ["[Na+].[Cl-]", "CCO"]
+        assert store.targets.flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
+        assert store.lines.tolist() == [2, 3, 4, 5]
+        assert store.split is None
+        assert store.manifest.counts == {"graphs": 4, "nodes": 12, "edges": 16, "hyperedges": 0, "rows": 4}
+        batch = store.graphs.gather([1, 3])
+        expected = GraphBatch.collate([from_smiles("c1ccccc1"), from_smiles("C")])
+        assert torch.equal(batch.edge_index, expected.edge_index)
+
+
+def test_the_manifest_says_what_the_issue_asks_and_no_more(folder: Path) -> None:
+    data = json.loads((folder / "manifest.json").read_text())
+    assert data["format"] == "tokengt-store-1"
+    assert data["source"]["name"] == "t.csv"
+    assert len(data["source"]["sha256"]) == 64
+    assert data["featurisation"]["version"] == 1
+    assert data["featurisation"]["policy"] == {"salts": "keep", "stereo": "keep", "hydrogens": "implicit"}
+    assert set(data["files"]) == {"graphs.safetensors", "rejected.csv"}
+    assert str(folder.parent) not in (folder / "manifest.json").read_text()
+
+
+def test_changed_and_missing_files_are_named(folder: Path) -> None:
+    path = folder / "graphs.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3] + b"abc")
+    with pytest.raises(ValueError, match=r"graphs.safetensors does not match its checksum: it is torn or was changed"):
+        Store.open(folder)
+    path.write_bytes(whole[:-3])
+    with pytest.raises(ValueError, match=r"graphs.safetensors is torn"):
+        Store.open(folder, verify=False)
+    path.unlink()
+    with pytest.raises(ValueError, match=r"graphs.safetensors is missing"):
+        Store.open(folder)
+    path.write_bytes(whole)
+    manifest = (folder / "manifest.json").read_text()
+    for broken, sentence in (
+        (manifest[:50], "is not valid JSON"),
+        ("[]", "has format None"),
+        (manifest.replace('"edges": 16', '"edges": 17'), "but the manifest beside it says"),
+        (manifest.replace('"order"', '"orders"'), "orders is unknown"),
+        (manifest.replace('"level": "graph",', ""), "is not complete.*level"),
+    ):
+        (folder / "manifest.json").write_text(broken)
+        with pytest.raises(ValueError, match=sentence) as error:
+            Store.open(folder)
+        assert str(folder) in str(error.value)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"is no tokengt store: manifest.json is missing"):
+        Store.open(folder)
+
+
+def test_rejected_rows_may_be_edited(folder: Path) -> None:
+    """People open that file in a spreadsheet and save it; the data is not touched by that."""
+    (folder / "rejected.csv").write_text("mine now")
+    assert len(Store.open(folder)) == 4
+
+
+def test_a_large_store_is_mapped_and_not_read(tmp_path: Path) -> None:
+    """96 MB of features: opening costs next to nothing, and what is used is read."""
+    rows = 1 << 20
+    tensors = {
+        "node_offsets": np.array([0, rows]),
+        "edge_offsets": np.zeros(2, dtype=np.int64),
+        "edge_index": np.zeros((2, 0), dtype=np.uint8),
+        "node_features": np.broadcast_to(np.arange(24, dtype=np.float32), (rows, 24)),
+        "targets": np.zeros((1, 0)),
+        "lines": np.ones(1, dtype=np.int64),
+    }
+    manifest = Manifest(
+        source=Source("large", "", 1),
+        rejected=0,
+        featurisation=featurisation(None),
+        level="graph",
+        task=None,
+        targets=(),
+        descriptors=(),
+        columns={},
+        counts={"graphs": 1, "nodes": rows, "edges": 0, "hyperedges": 0, "rows": 1},
+    )
+    streams = {name: TensorStream.whole(array) for name, array in tensors.items()}
+    streams["node_features"] = TensorStream(
+        np.dtype("f4"), (rows, 24), lambda: (tensors["node_features"][row : row + 4096] for row in range(0, rows, 4096))
+    )
+    write_store(tmp_path, manifest, streams, (), ())
+    before = resident_megabytes()
+    store = Store.open(tmp_path, verify=False)
+    assert resident_megabytes() - before < 10
+    assert store.graphs.node_features is not None
+    assert store.graphs.node_features[rows - 1].tolist() == list(range(24))
+    assert len(Store.open(tmp_path, verify=True)) == 1
+
+
+def resident_megabytes() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def test_from_memory_is_what_prepare_makes(folder: Path) -> None:
+    batch = GraphBatch.collate([from_smiles(smiles) for smiles in SMILES])
+    targets = torch.arange(4.0)[:, None]
+    here = Store.from_memory(batch, targets, target_names=["y"], texts=SMILES, policy=MoleculePolicy())
+    there = Store.open(folder)
+    assert here.is_molecules
+    assert here.texts() == there.texts()
+    assert here.manifest.targets == there.manifest.targets == (TargetColumn("y"),)
+    assert here.manifest.counts == there.manifest.counts
+    assert torch.equal(here.targets, there.targets)
+    for name, array in there.graphs.arrays().items():
+        assert torch.equal(here.graphs.arrays()[name], array), name
+
+
+def test_from_memory_at_every_level() -> None:
+    batch = GraphBatch.collate(odd_graphs())
+    for level, rows in (("graph", 7), ("node", batch.num_nodes), ("edge", batch.num_edges)):
+        store = Store.from_memory(batch, torch.zeros(rows, 2), target_names=["a", "b"], level=level)  # type: ignore[arg-type]
+        assert store.manifest.counts["rows"] == rows
+        assert not store.is_molecules
+        assert store.texts() is None
+        with pytest.raises(
+            ValueError, match=rf"targets have shape \[{rows + 1}, 2\]; expected \[{rows}, 2\]: a row a {level}"
+        ):
+            Store.from_memory(batch, torch.zeros(rows + 1, 2), target_names=["a", "b"], level=level)  # type: ignore[arg-type]
+    without = Store.from_memory(GraphBatch.collate([hypergraph()]), None)
+    assert without.targets.shape == (1, 0)
+    assert without.manifest.counts["hyperedges"] == 4
+
+
+@pytest.mark.parametrize("which", ["lowest", "both_ends"])
+def test_laplacian_in_chunks_is_laplacian_at_once(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+    monkeypatch.setattr(facts, "_CHUNK", 3)
+    batch = GraphBatch.collate(odd_graphs())
+    store = Store.from_memory(batch, None).with_laplacian(4, which, progress=False)  # type: ignore[arg-type]
+    known = store.graphs.node_facts[laplacian_fact(4, which)]  # type: ignore[arg-type]
+    assert known.dtype == torch.float32
+    assert torch.allclose(known, laplacian_eigenvectors(batch, 4, which).vectors.float(), atol=1e-6)  # type: ignore[arg-type]
+    assert store.graphs.gather([6, 1]).node_facts[laplacian_fact(4, which)].shape == (23, 4)  # type: ignore[arg-type]
+
+
+def test_the_cache_is_used_and_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = 0
+
+    def counted(*arguments: object) -> object:
+        nonlocal computed
+        computed += 1
+        return laplacian_eigenvectors(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(facts, "laplacian_eigenvectors", counted)
+
+    def vectors() -> torch.Tensor:
+        store = Store.open(folder).with_laplacian(3, "lowest", progress=False)
+        return store.graphs.node_facts["laplacian-lowest-3"]
+
+    first = vectors().clone()
+    assert torch.equal(vectors(), first)
+    assert computed == 1
+    assert sorted(path.name for path in (folder / "cache").iterdir()) == [
+        "laplacian-lowest-3.json",
+        "laplacian-lowest-3.safetensors",
+    ]
+    cached = folder / "cache" / "laplacian-lowest-3.safetensors"
+    cached.write_bytes(cached.read_bytes()[:-1] + b"x")
+    assert torch.equal(vectors(), first)
+    assert computed == 2
+    note = cached.with_suffix(".json")
+    note.write_text(note.read_text().replace('"graphs": "', '"graphs": "0'))
+    assert torch.equal(vectors(), first)
+    assert computed == 3
+    monkeypatch.setattr(facts, "_writable", lambda _: False)
+    cached.unlink()
+    assert torch.equal(vectors(), first)
+    assert computed == 4
+    assert not cached.exists()
+
+
+def test_manifests_come_back(folder: Path) -> None:
+    manifest = read_manifest(folder)
+    assert manifest.to_json() == (folder / "manifest.json").read_bytes()
+    assert manifest.target_names == ("y",)

@@ -1,0 +1,127 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from tokengt.training.card import CardFacts, card_warnings, model_card
+from tokengt.training.tasks import Task
+
+NAN = float("nan")
+FACTS = CardFacts(
+    task=Task("regression", ("logSolubility",), None, (-3.0,), (2.0,)),
+    level="graph",
+    source="esol.csv.xz",
+    sha256="ab" * 32,
+    rows=1130,
+    rejected=2,
+    split="random, seed 0",
+    counts={"train": 902, "valid": 113, "test": 113},
+    train_labels=(902,),
+    identifiers="laplacian, 16 dimensions",
+    parameters=1234567,
+    test={"rmse": 0.61234, "mae": 0.47, "r2": 0.91},
+    floor={"rmse": 2.1, "mae": 1.7, "r2": -0.002},
+    settings={"epochs": 30, "learning_rate": 1e-3},
+    versions={"tokengt": "0.1.0", "torch": "2.13"},
+    molecules=True,
+    text_column="smiles",
+)
+
+
+def section(card: str, heading: str) -> str:
+    return card.split(f"## {heading}\n\n")[1].split("\n\n## ")[0].strip()
+
+
+def test_the_header_is_what_hugging_face_reads() -> None:
+    header = model_card(replace(FACTS, source='a "b": c.csv')).split("---\n")[1]
+    assert header.splitlines() == [
+        "library_name: tokengt", "pipeline_tag: graph-ml",
+        "tags:", "- tokengt", "- graph-transformer", "- chemistry", "- molecules", "- regression",
+        "metrics:", "- rmse", "- mae", "- r2",
+        r'training_file: "a \"b\": c.csv"',
+    ]  # fmt: skip
+
+
+def test_a_card_says_what_was_learned_from_what() -> None:
+    card = model_card(FACTS)
+    assert "Predicts for each molecule: `logSolubility` (numbers in the units of the training file" in card
+    assert section(card, "Data").splitlines() == [
+        "- File: `esol.csv.xz`, 1,130 rows, 2 rejected (`rejected.csv` says which and why)",
+        f"- SHA-256: `{'ab' * 32}`",
+        "- Split: random, seed 0; 902 train, 113 valid, 113 test",
+        "- Training labels: `logSolubility` 902",
+    ]
+    assert section(card, "Training").splitlines()[2:] == [
+        "| identifiers | laplacian, 16 dimensions |",
+        "| parameters | 1,234,567 |",
+        "| epochs | 30 |",
+        r"| learning\_rate | 0.001 |",
+        "",
+        "Made with tokengt 0.1.0, torch 2.13.",
+    ]
+    assert "tokengt predict RUN new.csv --out out.csv" in section(card, "Use")
+    assert 'tokengt.load(RUN).predict(["CCO", "c1ccccc1O"])' in section(card, "Use")
+    assert "the column `smiles`" in section(card, "Use")
+    assert "Nothing is claimed outside that chemistry" in section(card, "Intended use and limits")
+    assert section(card, "Warnings") == "None found."
+    assert not re.search(r"20\d\d-\d\d|/tmp|/home", card)
+
+
+def test_metrics_stand_beside_the_floor() -> None:
+    assert section(model_card(FACTS), "Test").splitlines() == [
+        "| metric | test | floor |",
+        "| --- | --- | --- |",
+        "| rmse | 0.6123 | 2.1 |",
+        "| mae | 0.47 | 1.7 |",
+        "| r2 | 0.91 | -0.002 |",
+        "",
+        "The floor predicts the mean of the training labels for everything.",
+    ]
+    assert "| rmse | 0.6123 |\n" in section(model_card(replace(FACTS, floor=None)), "Test")
+    assert section(model_card(replace(FACTS, test=None)), "Test").startswith("No test part was held out")
+
+
+def test_several_targets_have_a_row_each() -> None:
+    task = Task("binary", ("a|b", "c"))
+    test = {"roc_auc": 0.75, "accuracy": 0.5, "roc_auc/c": 0.75, "accuracy/a|b": 1.0, "accuracy/c": 0.0}
+    card = model_card(replace(FACTS, task=task, train_labels=(902, 900), test=test, floor={"roc_auc": NAN}))
+    lines = section(card, "Test").splitlines()
+    assert lines[2:4] == ["| roc_auc | 0.75 | undefined |", "| accuracy | 0.5 | undefined |"]
+    assert lines[-3:] == ["| --- | --- | --- |", r"| `a\|b` |  | 1 |", "| `c` | 0.75 | 0 |"]
+    assert "not calibrated" in section(card, "Intended use and limits")
+
+
+def test_classes_and_ensembles_and_graphs() -> None:
+    task = Task("multiclass", ("kind",), ("x", "`y`"))
+    card = model_card(replace(FACTS, task=task, test=None, molecules=False, level="node", members=5, text_column=None))
+    assert "Predicts for each node: `kind` (a probability for each class)." in card
+    assert "Classes: `x`, `` `y` ``." in card
+    assert "mean of 5 models" in card
+    assert "predict(graphs)" in card
+    assert "chemistry" not in card
+
+
+def test_descriptors_are_asked_for() -> None:
+    card = model_card(replace(FACTS, descriptors=("pH", "T")))
+    assert "needs its molecules in the column `smiles` and the numbers `pH`, `T`." in card
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"shared": 3}, "Molecules that stand in more than one part of the split: 3; the metrics flatter the model."),
+        ({"unseen_elements": {"Se": 1}}, "Se occurs in 1 molecule of the other parts but in none of training."),
+        ({"train_labels": (99,)}, "`logSolubility` has only 99 training labels."),
+        ({"test": {"rmse": 2.1}}, "On the test part this model is no better than the floor (rmse): do not use it."),
+        ({"test": {"rmse": NAN}}, "On the test part this model is no better than the floor (rmse): do not use it."),
+        ({"notes": ("Two epochs only.",)}, "Two epochs only."),
+    ],
+)
+def test_each_warning_is_a_sentence(change: dict[str, object], sentence: str) -> None:
+    facts = replace(FACTS, **change)  # type: ignore[arg-type]
+    assert card_warnings(facts) == [sentence]
+    assert section(model_card(facts), "Warnings") == f"- {sentence}"
+
+
+def test_a_hundred_labels_are_enough_for_no_warning() -> None:
+    assert card_warnings(replace(FACTS, train_labels=(100,))) == []

@@ -1,0 +1,140 @@
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tokengt.training.metrics import average_precision, confusion, describe, metrics, roc_auc, roc_curve
+from tokengt.training.tasks import Task
+
+NAN = float("nan")
+BINARY = Task("binary", ("a", "b"))
+MULTICLASS = Task("multiclass", ("kind",), ("x", "y", "z"))
+# Few distinct scores, so that ties are common.
+SCORED = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=40).filter(
+    lambda rows: len({label for _, label in rows}) == 2
+)
+
+
+def table(*rows: tuple[float, ...]) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def arrays(rows: list[tuple[int, bool]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([score / 5 for score, _ in rows]), np.array([float(label) for _, label in rows])
+
+
+def test_regression_worked_by_hand() -> None:
+    """Errors 1, -1, 2 on labels 1, 2, 6 (mean 3, spread 14); the row without a label is not there."""
+    found = metrics(Task("regression", ("y",)), table((2,), (1,), (8,), (99,)), table((1,), (2,), (6,), (NAN,)))
+    assert found == {"rmse": pytest.approx(math.sqrt(2)), "mae": pytest.approx(4 / 3), "r2": pytest.approx(1 - 6 / 14)}
+    assert list(found) == ["rmse", "mae", "r2"]
+
+
+def test_several_targets_are_averaged_and_named() -> None:
+    """b has one label: an error, no spread. c has none at all."""
+    task = Task("regression", ("a", "b", "c"))
+    targets = table((1, 0, NAN), (3, NAN, NAN))
+    found = metrics(task, table((1, 4, 0), (3, 5, 0)), targets)
+    assert found == {
+        "rmse": 2, "mae": 2, "r2": 1, "rmse/a": 0, "rmse/b": 4, "mae/a": 0, "mae/b": 4, "r2/a": 1
+    }  # fmt: skip
+    assert describe(found) == "rmse 2, mae 2, r2 1"
+
+
+def test_describe_is_one_short_line() -> None:
+    assert describe({"rmse": 0.61234, "mae": 0.47, "r2": 0.91, "rmse/a": 3.0}) == "rmse 0.6123, mae 0.47, r2 0.91"
+
+
+def test_ranking_worked_by_hand() -> None:
+    """scikit-learn's own example: pairs won 3 of 4; precisions 1 and 2/3 at recalls 1/2 and 1."""
+    labels, scores = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.1, 0.4, 0.35, 0.8])
+    assert roc_auc(scores, labels) == 0.75
+    assert average_precision(scores, labels) == pytest.approx(0.5 * 1 + 0.5 * 2 / 3)
+    false, true = roc_curve(scores, labels)
+    assert false.tolist() == [0, 0, 0.5, 0.5, 1]
+    assert true.tolist() == [0, 0.5, 0.5, 1, 1]
+
+
+def test_equal_scores_are_a_coin_and_the_share_of_positives() -> None:
+    scores, labels = np.full(4, 0.3), np.array([1.0, 0.0, 0.0, 0.0])
+    assert roc_auc(scores, labels) == 0.5
+    assert average_precision(scores, labels) == 0.25
+
+
+@given(SCORED)
+def test_roc_auc_counts_pairs(rows: list[tuple[int, bool]]) -> None:
+    scores, labels = arrays(rows)
+    won = [np.sign(p - n) / 2 + 0.5 for p, n in product(scores[labels == 1], scores[labels == 0])]
+    assert roc_auc(scores, labels) == pytest.approx(np.mean(won))
+    false, true = roc_curve(scores, labels)
+    assert np.trapezoid(true, false) == pytest.approx(np.mean(won))
+
+
+@given(SCORED)
+def test_average_precision_by_thresholds(rows: list[tuple[int, bool]]) -> None:
+    scores, labels = arrays(rows)
+    total, recall = 0.0, 0.0
+    for threshold in sorted(set(scores), reverse=True):
+        taken = labels[scores >= threshold]
+        total += (taken.sum() / labels.sum() - recall) * taken.mean()
+        recall = taken.sum() / labels.sum()
+    assert average_precision(scores, labels) == pytest.approx(total)
+
+
+def test_binary_leaves_out_what_is_undefined() -> None:
+    """b has positives only: no ranking, but an accuracy. One half counts as positive."""
+    targets = table((0, 1), (1, 1), (1, NAN), (0, 1))
+    found = metrics(BINARY, table((0.2, 0.5), (0.9, 0.4), (0.3, 0.1), (0.3, 0.8)), targets)
+    assert found["roc_auc"] == found["roc_auc/a"] == 0.875
+    assert "roc_auc/b" not in found
+    assert "average_precision/b" not in found
+    assert found["accuracy/a"] == 0.75
+    assert found["accuracy/b"] == pytest.approx(2 / 3)
+    assert found["accuracy"] == pytest.approx((3 / 4 + 2 / 3) / 2)
+
+
+@pytest.mark.parametrize("task", [Task("regression", ("y",)), Task("binary", ("y",)), MULTICLASS])
+def test_without_labels_all_is_nan(task: Task) -> None:
+    found = metrics(task, torch.zeros(2, task.out_dim), torch.full((2, 1), NAN))
+    assert len(found) == 3
+    assert all(math.isnan(value) for value in found.values())
+    assert next(iter(found)) == task.metric
+
+
+@pytest.mark.parametrize("task", [Task("regression", ("y",)), Task("binary", ("y",)), MULTICLASS])
+def test_a_model_that_diverged_has_no_metric(task: Task) -> None:
+    predictions = torch.full((3, task.out_dim), NAN)
+    assert math.isnan(metrics(task, predictions, table((0,), (1,), (1,)))[task.metric])
+
+
+def test_multiclass_worked_by_hand() -> None:
+    """Labels x x y; guesses x y y. F1 of x: 2/3, of y: 2/3; z never occurs and does not count."""
+    predictions = table((0.5, 0.25, 0.25), (0.25, 0.5, 0.25), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+    targets = table((0,), (0,), (1,), (NAN,))
+    found = metrics(MULTICLASS, predictions, targets)
+    assert found == {
+        "accuracy": pytest.approx(2 / 3),
+        "macro_f1": pytest.approx(2 / 3),
+        "cross_entropy": pytest.approx((math.log(2) + math.log(4)) / 3),
+    }
+    counts = confusion(predictions.numpy(), targets[:, 0].numpy())
+    assert counts.tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 0]]
+
+
+def test_a_certain_mistake_costs_much_but_not_infinity() -> None:
+    found = metrics(MULTICLASS, table((1, 0, 0)), table((1,)))
+    assert 700 < found["cross_entropy"] < 710
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary"])
+def test_the_floor_scores_as_it_must(kind: str) -> None:
+    """The mean explains nothing, and one probability for all ranks nothing."""
+    targets = table((0,), (1,), (1,), (0,), (1,))
+    task = Task.fit(kind, targets, ["y"])  # type: ignore[arg-type]
+    found = metrics(task, task.floor(targets, 5), targets)
+    assert found["r2" if kind == "regression" else "roc_auc"] == pytest.approx(0.0 if kind == "regression" else 0.5)
