@@ -1,6 +1,7 @@
 """Assembling a batch of 1,024 molecules on one core: cut from one large GraphBatch, collated, and with PyG.
 
-``select`` cuts graphs out of a data set that is one GraphBatch; ``collate`` packs Graph objects, and PyG's
+``gather`` is what training does: it cuts graphs out of a store's packed arrays. ``select`` cuts them out of a data
+set that is one GraphBatch; ``collate`` packs Graph objects, and PyG's
 ``Batch.from_data_list`` packs Data objects. Python function calls are counted for 128 and for 1,024 graphs: equal
 counts mean that no Python runs once a graph.
 
@@ -17,6 +18,7 @@ import torch
 from molecules import interleaved, median_ratio, read_molecules
 
 from tokengt import Graph, GraphBatch, to_pyg
+from tokengt.data.packed import PackedGraphs
 
 GRAPHS, FEW_GRAPHS, REPEATS = 1024, 128, 15
 
@@ -30,14 +32,16 @@ def python_calls(call: Callable[[], object]) -> int:
 
 
 def assemblers(graphs: list[Graph], count: int) -> dict[str, Callable[[], object]]:
-    """The same ``count`` random molecules, batched in three ways; each starts from its own storage."""
+    """The same ``count`` random molecules, batched in four ways; each starts from its own storage."""
     from torch_geometric.data import Batch
 
     index = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(0))[:count]
     whole = GraphBatch.collate(graphs)
     chosen = [graphs[place] for place in index.tolist()]
     data = [to_pyg(graph) for graph in chosen]
+    stored = PackedGraphs.from_batch(whole)
     return {
+        "tokengt gather": lambda: stored.gather(index),
         "tokengt select": lambda: whole.select(index),
         "tokengt collate": lambda: GraphBatch.collate(chosen),
         "pyg from_data_list": lambda: Batch.from_data_list(data),
@@ -45,10 +49,12 @@ def assemblers(graphs: list[Graph], count: int) -> dict[str, Callable[[], object
 
 
 def check_same(systems: dict[str, Callable[[], Any]]) -> None:
-    cut, collated, pyg = (systems[name]() for name in ("tokengt select", "tokengt collate", "pyg from_data_list"))
-    for edge_index, node_features in ((collated.edge_index, collated.node_features), (pyg.edge_index, pyg.x)):
-        assert torch.equal(cut.edge_index, edge_index)
-        assert torch.equal(cut.node_features, node_features)
+    gathered, cut, collated, pyg = (call() for call in systems.values())
+    for batch in (gathered, collated):
+        assert torch.equal(cut.edge_index, batch.edge_index)
+        assert torch.equal(cut.node_features, batch.node_features.long())
+    assert torch.equal(cut.edge_index, pyg.edge_index)
+    assert torch.equal(cut.node_features, pyg.x)
 
 
 def measure() -> list[dict[str, Any]]:

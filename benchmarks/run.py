@@ -13,6 +13,7 @@ from typing import Any
 
 import batching
 import laplacian
+import prepare
 import startup
 import torch
 import training_step
@@ -36,6 +37,7 @@ RATIOS = {
     "ratio_to_padded": "{:.2f}x padded's speed",
     "ratio_to_batched": "{:.1f}x our time",
     "ratio_to_select": "{:.1f}x select's time",
+    "ratio_to_rdkit": "{:.2f}x RDKit's time on one core",
     "seconds": "{:.3f} s",
 }
 
@@ -83,7 +85,7 @@ def main() -> None:
         os.environ.setdefault("TOKENGT_DATA", str(DATA))
     stamp = {"device": device(), "commit": commit()}
     rows = []
-    for module in (startup, laplacian, training_step, batching):
+    for module in (startup, laplacian, training_step, batching, prepare):
         print(f"measuring {module.__name__} ...", flush=True)
         rows += [row | stamp for row in module.measure()]
     RESULTS.mkdir(exist_ok=True)

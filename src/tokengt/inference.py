@@ -33,8 +33,8 @@ class Predictions:
     ``std`` is their spread, where it was asked for; ``problems`` are the reasons by place.
     """
 
-    mean: Float[NDArray[np.float64], "rows out"]
-    std: Float[NDArray[np.float64], "rows out"] | None
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64] | None
     problems: dict[int, str]
 
     def __len__(self) -> int:

@@ -3,11 +3,22 @@
 import csv
 import io
 import lzma
-from importlib import resources
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+_FOLDER = Path(__file__).parent / "bundled"
+
+
+def bundled(name: str) -> Path:
+    """Where a file that comes with the package lies.
+
+    ``esol.csv.xz`` has the columns smiles and logSolubility, see :func:`esol`. ``new_molecules.csv`` has name, smiles
+    and note of a dozen well-known molecules to predict, and two rows that cannot be read, as files from elsewhere do.
+    """
+    return _FOLDER / name
 
 
 def esol() -> tuple[list[str], Float[Tensor, "molecules 1"]]:
@@ -16,7 +27,7 @@ def esol() -> tuple[list[str], Float[Tensor, "molecules 1"]]:
     Delaney, "ESOL: Estimating Aqueous Solubility Directly from Molecular Structure", J. Chem. Inf. Comput. Sci. 2004,
     as MoleculeNet (Wu et al. 2018) distributes it under the MIT licence.
     """
-    packed = resources.files("tokengt.data").joinpath("bundled/esol.csv.xz").read_bytes()
-    rows = list(csv.DictReader(io.StringIO(lzma.decompress(packed).decode())))
+    text = lzma.decompress(bundled("esol.csv.xz").read_bytes()).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
     values = [[float(row["logSolubility"])] for row in rows]
     return [row["smiles"] for row in rows], torch.tensor(values, dtype=torch.float32)

@@ -16,7 +16,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, NamedTuple, get_args
 
-import tokengt
 from tokengt.data.progress import say
 from tokengt.data.shards import Plan, ShardArrays, convert_shard
 from tokengt.data.tables import Row
@@ -169,7 +168,7 @@ def on_ray(jobs: Jobs, plan: Plan, workers: int | None, shown: bool) -> Results:
     ray = _ray()
     mine = not ray.is_initialized()
     if mine:
-        package = str(Path(tokengt.__file__).parent)
+        package = str(Path(__file__).parents[1])
         travels = {"py_modules": [package], "env_vars": {"OMP_NUM_THREADS": "1"}}
         ray.init(log_to_driver=False, logging_level="ERROR", runtime_env=travels)
     shares: Counter[str] = Counter()

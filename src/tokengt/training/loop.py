@@ -123,7 +123,7 @@ class Trainer:
         self.model.train()
         loss = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.fabric.device)
         for place in range(state.step_in_epoch, len(steps)):
-            set_rate(self.optimizer, rate_at((state.epoch + (place + 1) / len(steps)) / config.epochs, config))
+            set_rate(self.optimizer, rate_at((state.epoch + (place + 0.5) / len(steps)) / config.epochs, config))
             step_loss, count = self._step(steps[place])
             loss += step_loss
             state.label_count += count

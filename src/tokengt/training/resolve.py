@@ -144,9 +144,16 @@ def apply_settings(
             raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
         if room == "model":
             model = override(model, rest, text, "model")
-        else:
+    return model, apply_training(training, settings)
+
+
+def apply_training(training: TrainingConfig, settings: Mapping[str, str]) -> TrainingConfig:
+    """The ``training.*`` settings alone: they are needed before there is data to make a model for."""
+    for path, text in settings.items():
+        room, _, rest = path.partition(".")
+        if room == "training" and rest:
             training = override(training, rest, text, "training")
-    return model, training
+    return training
 
 
 def resolve_model(preset: TokenGTConfig, store: Store, task: Task, *, keep_tokens: bool = False) -> TokenGTConfig:

@@ -35,6 +35,8 @@ from tokengt.training.start import Start
 from tokengt.training.tasks import TaskKind
 
 Say = Callable[[str], None]
+# What a run folder may hold before the run itself begins: the data made ready for it.
+BEFORE_A_RUN = ("store", "data.csv")
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def refuse_to_overwrite(folder: Path, resume: bool) -> None:
     if (folder / RUN_FILE).exists():
         if not resume:
             raise ValueError(f"{folder} already holds a run; go on with it by --resume, or choose another --out")
-    elif folder.exists() and any(inside.name != "store" for inside in folder.iterdir()):
+    elif folder.exists() and any(inside.name not in BEFORE_A_RUN for inside in folder.iterdir()):
         raise ValueError(f"{folder} exists and holds other files; choose another --out")
 
 
@@ -199,7 +201,11 @@ def _notes(store: Store, plans: list[_Plan], say: Say) -> dict[str, Any]:
         say(f"{blank:,} of {len(plan.train_targets):,} training rows have no label and teach nothing")
     if plan.by_row:
         return {}
-    found = leaks(store.graphs, plan.split, store.texts(), policy=policy_of(store) or MoleculePolicy())
+    try:
+        found = leaks(store.graphs, plan.split, store.texts(), policy=policy_of(store) or MoleculePolicy())
+    except ImportError:
+        # A machine that only trains may have the store and no RDKit: colour refinement then has the last word.
+        found = leaks(store.graphs, plan.split)
     for sentence in found.sentences(store.lines):
         say(sentence)
     unseen = unseen_elements(store.graphs, plan.split) if store.is_molecules else {}

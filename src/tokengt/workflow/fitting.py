@@ -13,8 +13,8 @@ from tokengt.interop.molecules import MoleculePolicy
 from tokengt.presets import PRESETS
 from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabric
-from tokengt.training.resolve import SplitRequest, apply_settings
-from tokengt.training.run import RunRequest, refuse_to_overwrite, train_run
+from tokengt.training.resolve import SplitRequest, apply_training
+from tokengt.training.run import RunRequest, Say, refuse_to_overwrite, train_run
 from tokengt.training.start import Start
 from tokengt.training.tasks import TaskKind
 from tokengt.workflow.inputs import open_data
@@ -140,7 +140,7 @@ def _train(
     data: Any, out: Path, request: RunRequest, recipe: Recipe, device: Device, resume: bool, options: TrainOptions
 ) -> Predictor:
     refuse_to_overwrite(out, resume)
-    _, training = apply_settings(request.preset, request.training, request.settings)
+    training = apply_training(request.training, request.settings)
     fabric = make_fabric(DeviceConfig(device, options.devices, options.strategy), training.precision)
     first, quiet = fabric.is_global_zero, options.quiet
     # The first process prepares the data; the others then find it finished.
@@ -149,7 +149,7 @@ def _train(
     store = open_data(data, recipe, out / "store", workers=options.workers, quiet=quiet or not first)
     if first:
         fabric.barrier()
-    say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
+    say: Say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
     train_run(fabric, store, request, out, resume=resume, quiet=quiet, say=say)
     fabric.barrier()
     return Predictor.load(out, device)
