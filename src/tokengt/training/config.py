@@ -1,6 +1,6 @@
 """How a model is trained: one frozen config, each field a ``--set training.FIELD=VALUE``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from tokengt.data.batching import BatchingConfig
@@ -14,7 +14,7 @@ class TrainingConfig:
     """The recipe of a training run.
 
     Args:
-        epochs: passes over the training part.
+        epochs: passes over the training part; 0 chooses by its size, 60 for a small one to 20 for a large one.
         batch_size: graphs an optimizer step, over all processes and accumulated parts.
         batch_tokens: when above 0, a step takes graphs until this many tokens instead.
         accumulate: parts that each process cuts its share of a step into, to save memory.
@@ -31,7 +31,7 @@ class TrainingConfig:
         checkpoint_seconds: longest time between two checkpoints; one is written after every epoch anyway.
     """
 
-    epochs: int = 60
+    epochs: int = 0
     batch_size: int = 32
     batch_tokens: int = 0
     accumulate: int = 1
@@ -49,7 +49,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name, low, high in (
-            ("epochs", 1, None),
+            ("epochs", 0, None),
             ("learning_rate", 0, None),
             ("weight_decay", 0, None),
             ("beta2", 0, 1),
@@ -66,6 +66,10 @@ class TrainingConfig:
             if getattr(self, name) not in allowed:
                 raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
         _ = self.batching  # checks its own fields
+
+    def for_graphs(self, count: int) -> "TrainingConfig":
+        """The same with the epochs that suit so many training graphs, unless they are given."""
+        return self if self.epochs else replace(self, epochs=min(60, max(20, 120_000 // max(1, count))))
 
     @property
     def batching(self) -> BatchingConfig:

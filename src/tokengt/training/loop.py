@@ -44,6 +44,7 @@ class State:
     label_count: int = 0
     best_epoch: int = 0
     best_value: float | None = None
+    best_loss: float | None = None
     finished: bool = False
     records: list[dict[str, Any]] = field(default_factory=list)
 
@@ -78,6 +79,7 @@ class Trainer:
         on_epoch: Callable[[list[dict[str, Any]]], None] = lambda records: None,
         warn: Callable[[str], None] = lambda sentence: None,
     ) -> None:
+        config = config.for_graphs(len(parts.train.places))
         self.fabric, self.task, self.config, self.seed = fabric, task, config, seed
         self.folder = None if folder is None else folder / "checkpoints"
         self.fingerprint, self.on_epoch, self.warn = fingerprint, on_epoch, warn
@@ -181,10 +183,10 @@ class Trainer:
         state.loss_sum, state.label_count = 0.0, 0
         with self._kept_weights():
             record |= self._validation()
-            value = record.get("valid", {}).get(self.task.metric)
-            better = value is None or self.task.is_better(value, state.best_value) or not self.best
+            value, loss = record.get("valid", {}).get(self.task.metric), record.get("valid_loss")
+            better = not self.best or self._is_better(value, loss)
             if better:
-                state.best_epoch, state.best_value = state.epoch, value
+                state.best_epoch, state.best_value, state.best_loss = state.epoch, value, loss
                 self.best = {name: whole(tensor).clone() for name, tensor in self.model.state_dict().items()}
         state.records.append(record)
         patient = not self.config.patience or state.epoch - state.best_epoch < self.config.patience
@@ -197,6 +199,13 @@ class Trainer:
             {} if value is None else {self.task.metric: f"{value:.4g} (best {state.best_value:.4g})"}
         )
         self.progress.epoch(state.epoch, state.finished, **notes)
+
+    def _is_better(self, value: float | None, loss: float | None) -> bool:
+        """By the metric; a few validation rows tie often (every ROC-AUC of 1 is alike), then by the loss."""
+        best, least = self.state.best_value, self.state.best_loss
+        if value is None or self.task.is_better(value, best):
+            return True
+        return value == best and loss is not None and least is not None and loss < least
 
     def _validation(self) -> dict[str, Any]:
         part = self.parts.valid

@@ -137,6 +137,7 @@ def _plan(name: str, store: Store, request: RunRequest, split: Split, by_row: bo
     task = fit_task(request.task, store, shown)
     model = resolve_model(request.preset, store, task, keep_tokens=request.start is not None)
     model, training = apply_settings(model, request.training, request.settings)
+    training = training.for_graphs(len(store) if by_row else len(split.train))
     descriptors = Descriptors()
     if store.graphs.graph_features is not None:
         rows = store.graphs.graph_features if by_row else store.graphs.graph_features[split.train]
@@ -206,7 +207,7 @@ def _notes(store: Store, plans: list[_Plan], say: Say) -> dict[str, Any]:
     except ImportError:
         # A machine that only trains may have the store and no RDKit: colour refinement then has the last word.
         found = leaks(store.graphs, plan.split)
-    for sentence in found.sentences(store.lines):
+    for sentence in found.sentences(store.lines, "line" if store.is_molecules else "graph"):
         say(sentence)
     unseen = unseen_elements(store.graphs, plan.split) if store.is_molecules else {}
     if unseen:
