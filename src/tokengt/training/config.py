@@ -14,7 +14,8 @@ class TrainingConfig:
     """The recipe of a training run.
 
     Args:
-        epochs: passes over the training part; 0 chooses by its size, 60 for a small one to 20 for a large one.
+        epochs: passes over the training part; 0 chooses by its size: 60 for a small one, down to 20 for a large one,
+            and for a tiny one as many as make 300 steps.
         batch_size: graphs an optimizer step, over all processes and accumulated parts.
         batch_tokens: when above 0, a step takes graphs until this many tokens instead.
         accumulate: parts that each process cuts its share of a step into, to save memory.
@@ -69,7 +70,10 @@ class TrainingConfig:
 
     def for_graphs(self, count: int) -> "TrainingConfig":
         """The same with the epochs that suit so many training graphs, unless they are given."""
-        return self if self.epochs else replace(self, epochs=min(60, max(20, 120_000 // max(1, count))))
+        if self.epochs:
+            return self
+        steps = -(-count // self.batch_size)
+        return replace(self, epochs=max(min(60, max(20, 120_000 // count)), 300 // steps))
 
     @property
     def batching(self) -> BatchingConfig:
