@@ -3,13 +3,25 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+BUNDLED := src/tokengt/data/bundled
 # Small eigenproblems slow down a hundredfold when several threads fight over them.
 export OMP_NUM_THREADS ?= 2
 
 .PHONY: demo test check slow docs bench clean
 
+# Matrices this small gain little from a second thread, and wait long for it when another program has the core.
+demo: export OMP_NUM_THREADS = 1
+# --resume: a second demo finds the first one's run, a stopped one goes on.
 demo: $(STAMP)
-	$(BIN)/python examples/solubility.py --out runs/solubility
+	$(BIN)/tokengt train $(BUNDLED)/esol.csv.xz --smiles smiles --target logSolubility --out runs/esol --resume
+	$(BIN)/tokengt predict runs/esol $(BUNDLED)/new_molecules.csv --out runs/predictions.csv
+	@echo
+	@echo "Now open:"
+	@echo "  runs/esol/parity.png        predicted against measured solubility of the test molecules"
+	@echo "  runs/esol/curves.png        how the training went"
+	@echo "  runs/esol/README.md         the model card: data, split, errors, warnings"
+	@echo "  runs/predictions.csv        14 new rows, two of them bad, with the reason beside them"
+	@echo "To begin anew: rm -r runs/esol"
 
 test: check
 	$(BIN)/python -m pytest

@@ -1,17 +1,26 @@
 """Every example runs by itself and says what it promises."""
 
+import csv
+import json
+import math
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tokengt import TokenGT, from_smiles
+import tokengt
+from tokengt.data.datasets import bundled, esol
+from tokengt.interop.molecules import pack_molecules
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-OPTIONS = {"solubility.py": ["--epochs", "1", "--out", "out"], "attention_maps.py": ["--out", "maps/here.png"]}
+OPTIONS = {
+    "attention_maps.py": ["--out", "maps/here.png"],
+    "finetune.py": ["--epochs", "3", "--out", "out"],
+    "pyg_training.py": ["--epochs", "6", "--out", "out"],
+    "solubility.py": ["--epochs", "1", "--out", "out"],
+}
+ROW = r"^(\S+(?: \S+)?) +(nan|-?[\d.]+) ± (nan|[\d.]+)"
 
 
 def run(name: str, folder: Path) -> str:
@@ -28,8 +37,8 @@ def numbers(text: str) -> list[float]:
 
 
 def test_all_are_listed() -> None:
-    tested = {"attention_maps", "hypergraph", "pyg_graphs", "solubility", "symmetry", "uncertainty"}
-    assert {path.stem for path in EXAMPLES.glob("*.py")} <= tested
+    tested = {"attention_maps", "hypergraph", "symmetry", "uncertainty", "finetune", "solubility"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == tested | {"pyg_graphs", "pyg_training"}
 
 
 def test_pyg_graphs_beat_the_mean_at_every_level(tmp_path: Path) -> None:
@@ -75,15 +84,47 @@ def test_uncertainty_shrinks_with_draws(tmp_path: Path) -> None:
     assert min(spreads[3:]) > 0
 
 
-def test_solubility_reports_a_test_error_and_saves_the_model(tmp_path: Path) -> None:
+def test_solubility_trains_and_predicts(tmp_path: Path) -> None:
     printed = run("solubility.py", tmp_path)
-    error = float(re.search(r"TokenGT, weights of epoch 1: ([\d.]+)", printed)[1])
-    floor = float(re.search(r"the training set's mean: ([\d.]+)", printed)[1])
-    assert floor == pytest.approx(2.066, abs=0.001), "the split of seed 0"
-    assert error < 1.2 * floor
-    model = TokenGT.from_pretrained(tmp_path / "out" / "model")
-    ethanol, pyrene = model.predict([from_smiles("CCO"), from_smiles("c1cc2ccc3cccc4ccc(c1)c2c34")]).mean[:, 0].tolist()
-    assert -8 < pyrene < ethanol + 1 < 4, "log units, not scaled targets"
-    written = {path.name for path in (tmp_path / "out").rglob("*")}
-    assert {"config.json", "model.safetensors"} <= written
-    assert any(name.endswith(".png") for name in written)
+    rows = {name: (float(value), float(spread)) for name, value, spread in re.findall(ROW, printed, re.MULTILINE)}
+    assert list(rows) == ["ethanol", "caffeine", "typing error", "β-carotene"]
+    assert math.isnan(rows["typing error"][0])
+    assert "unclosed ring" in printed
+    rest = [value for name, value in rows.items() if name != "typing error"]
+    assert all(-12 < value < 2 and spread > 0 for value, spread in rest), "log units, not scaled targets"
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["test_rows"] == 113
+    assert summary["test"]["rmse"] < 1.1 * summary["floor"]["rmse"]
+    again = tokengt.load(tmp_path / "out").predict(["CCO"], uncertainty=16)
+    assert f"{again.mean[0, 0]:6.2f} ± {again.std[0, 0]:.2f}" in printed
+
+
+def test_finetuning_beats_training_from_scratch_on_few_labels(tmp_path: Path) -> None:
+    printed = run("finetune.py", tmp_path)
+    (tuned, of_mean), (scratch, _) = (numbers(line) for line in printed.splitlines())
+    assert tuned < 0.8 * of_mean
+    assert tuned < scratch
+    assert json.loads((tmp_path / "out" / "finetuned" / "run.json").read_text())["frozen"] is True
+
+
+def test_pyg_training_predicts_a_row_a_node(tmp_path: Path) -> None:
+    printed = run("pyg_training.py", tmp_path)
+    graphs, nodes = map(int, re.findall(r"(\d+) new graphs, (\d+) nodes", printed)[0])
+    error, of_mean = numbers(printed)
+    assert graphs == 100
+    assert 600 <= nodes <= 1200
+    assert error < 0.8 * of_mean
+    assert tokengt.load(tmp_path / "out").spec.level == "node"
+
+
+def test_the_bundled_files_are_what_the_demo_says() -> None:
+    """A dozen molecules that RDKit reads, and two rows that it does not; ESOL as ever."""
+    with bundled("new_molecules.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    packed = pack_molecules([row["smiles"] for row in rows])
+    assert len(packed.kept) == 12
+    assert [rows[place]["name"] for place, _ in packed.problems] == ["typing error", "not drawn yet"]
+    assert any("," in row["note"] for row in rows)
+    smiles, solubility = esol()
+    assert len(smiles) == len(solubility) == 1128
+    assert bundled("esol.csv.xz").is_file()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tokengt.tokens import TokensConfig as TokensConfig
     from tokengt.training.config import TrainingConfig as TrainingConfig
     from tokengt.transformer import EncoderConfig as EncoderConfig
+    from tokengt.workflow.evaluating import evaluate as evaluate
     from tokengt.workflow.fitting import TrainOptions as TrainOptions
     from tokengt.workflow.fitting import finetune as finetune
     from tokengt.workflow.fitting import train as train
@@ -45,6 +46,7 @@ _HOMES = {
     "TokensConfig": "tokengt.tokens",
     "TrainOptions": "tokengt.workflow.fitting",
     "TrainingConfig": "tokengt.training.config",
+    "evaluate": "tokengt.workflow.evaluating",
     "finetune": "tokengt.workflow.fitting",
     "from_networkx": "tokengt.interop.networkx",
     "from_pyg": "tokengt.interop.pyg",

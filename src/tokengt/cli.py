@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    # Threads that spin while they wait make a busy machine four times slower; read when torch is first imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -63,14 +66,16 @@ def _add_prepare(verbs: Any) -> None:
     verb.set_defaults(run=_prepare)
 
 
-def _data_options(verb: argparse.ArgumentParser) -> None:
-    """Which columns mean what, and how molecules become graphs."""
+def _data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
+    """Which columns mean what and, with ``policy``, how molecules become graphs."""
     data = verb.add_argument_group("data")
     data.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: the one called smiles)")
     data.add_argument("--target", nargs="+", default=[], metavar="COL", help="the column or columns to learn")
     data.add_argument("--descriptors", nargs="+", default=[], metavar="COL", help="numeric columns given to the model")
     data.add_argument("--task", choices=("regression", "binary", "multiclass"), help="default: guessed from the labels")
     data.add_argument("--level", choices=("graph", "node", "edge"), help="what a label belongs to (default: guessed)")
+    if not policy:
+        return
     data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
     data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
     data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
@@ -98,18 +103,22 @@ def _add_finetune(verbs: Any) -> None:
     verb.add_argument("start", type=Path, metavar="RUN", help="a run or a saved model")
     verb.add_argument("data", type=Path, metavar="DATA", help="a file or folder as prepare takes it, or a store")
     verb.add_argument("--freeze", action="store_true", help="train the head alone")
-    _run_options(verb)
-    verb.set_defaults(run=_finetune)
+    _run_options(verb, policy=False)
+    # Molecules are read as the run to begin with read them.
+    verb.set_defaults(run=_finetune, salts="keep", stereo="keep", hydrogens="implicit")
 
 
-def _run_options(verb: argparse.ArgumentParser) -> None:
+def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     verb.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder to make")
     verb.add_argument("--resume", action="store_true", help="go on with a stopped run (begin it if there is none)")
     verb.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="model.dim=256, training.epochs=20, ..."
     )
     verb.add_argument(
-        "--split", default="random", metavar="SPLIT", help="random, scaffold or a column (default: random)"
+        "--split",
+        default="auto",
+        metavar="SPLIT",
+        help="random, scaffold, a column, or given by a store or PyG masks (default: given if any is, else random)",
     )
     verb.add_argument(
         "--fractions",
@@ -122,7 +131,7 @@ def _run_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--folds", type=int, default=0, metavar="K", help="cross-validate with K models")
     verb.add_argument("--ensemble", type=int, default=1, metavar="N", help="average N models")
     verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
-    _data_options(verb)
+    _data_options(verb, policy)
     where = verb.add_argument_group("devices")
     where.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     where.add_argument("--devices", type=int, default=1, metavar="N", help="processes here; torchrun sets its own")
@@ -292,17 +301,16 @@ def _predict(options: argparse.Namespace) -> int:
         uncertainty=options.uncertainty,
         spread=options.over,
     )
-    print(f"{options.out}: {done}")
+    print(f"{options.out}: {done}" + (" (see the column reason)" if done.bad else ""))
     return 0
 
 
 def _evaluate(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from tokengt.inference import load
     from tokengt.workflow.evaluating import evaluate
 
-    found = evaluate(load(options.model, options.device), options.source, smiles=options.smiles, out=options.out)
+    found = evaluate(options.model, options.source, smiles=options.smiles, out=options.out, device=options.device)
     print(json.dumps(asdict(found)) if options.json else f"{options.source}: {found}")
     return 0
 

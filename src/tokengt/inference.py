@@ -99,7 +99,7 @@ class Predictor:
         members = []
         for home in [folder / "members" / name for name in spec.members] or [folder]:
             if not (home / "model.safetensors").is_file():
-                raise ValueError(f"{home} is not trained to the end; go on with tokengt train ... --resume")
+                raise ValueError(f"{home} is not trained to the end; go on with the same command and --resume")
             own = read_run(home)
             members.append(Member(TokenGT.from_pretrained(home, where), own.task, own.descriptors))
         return cls(spec, members, where)
@@ -124,8 +124,22 @@ class Predictor:
             uncertainty: passes that ``std`` is taken over, 2 or more; 0 for none.
             spread: what differs between passes: "identifiers" (signs or random draws) or "dropout" as well.
         """
-        texts = [inputs] if isinstance(inputs, str) else inputs
-        if isinstance(texts, (list, tuple)) and texts and all(isinstance(text, str) for text in texts):
+        graphs, kept, count, problems = self._read(inputs, descriptors)
+        mean, std = self.predict_graphs(graphs, uncertainty, spread)
+        if self.spec.level != "graph":
+            return Predictions(mean.numpy(), None if std is None else std.numpy(), problems)
+        spreads = None if std is None else _scattered(std, kept, count)
+        return Predictions(_scattered(mean, kept, count), spreads, problems)
+
+    def embed(self, inputs: Any, *, descriptors: Any = None) -> NDArray[np.float64]:
+        """A vector [inputs, width] for each input of :meth:`predict`, NaN for one that could not be read."""
+        graphs, kept, count, _ = self._read(inputs, descriptors)
+        return _scattered(self.embed_graphs(graphs), kept, count)
+
+    def _read(self, inputs: Any, descriptors: Any) -> tuple[PackedGraphs, NDArray[np.int64], int, dict[int, str]]:
+        """Inputs as graphs, the places of those that could be read, how many there are, and the reasons of the rest."""
+        texts = _texts(inputs)
+        if texts is not None:
             graphs, kept, problems = self.read_texts(texts)
             count = len(texts)
         else:
@@ -133,20 +147,17 @@ class Predictor:
             count, kept = len(graphs), np.arange(len(graphs))
         if descriptors is not None or self.spec.descriptors.names:
             graphs = graphs.with_graph_features(self._descriptors(descriptors, count)[torch.from_numpy(kept)])
-        mean, std = self.predict_graphs(graphs, uncertainty, spread)
-        if self.spec.level != "graph":
-            return Predictions(mean.numpy(), None if std is None else std.numpy(), problems)
-        spreads = None if std is None else _scattered(std, kept, count)
-        return Predictions(_scattered(mean, kept, count), spreads, problems)
+        return graphs, kept, count, problems
 
     def read_texts(
-        self, texts: Sequence[str], kind: TextKind = "smiles"
+        self, texts: Sequence[Any], kind: TextKind = "smiles"
     ) -> tuple[PackedGraphs, NDArray[np.int64], dict[int, str]]:
         """Molecules as this run's policy reads them, their places, and the reasons of those that cannot be read."""
         if self.spec.molecules is None:
             raise ValueError("this run was trained on graphs that are no molecules; expected graphs, got text")
-        packed = pack_molecules(texts, self.spec.molecules, kind)
-        return PackedGraphs.from_molecules(packed), packed.kept, dict(packed.problems)
+        packed = pack_molecules([text if isinstance(text, str) else "" for text in texts], self.spec.molecules, kind)
+        named = {place: f"expected text, got {text!r}" for place, text in enumerate(texts) if not isinstance(text, str)}
+        return PackedGraphs.from_molecules(packed), packed.kept, dict(packed.problems) | named
 
     @torch.no_grad()
     def predict_graphs(
@@ -174,7 +185,7 @@ class Predictor:
         return mean, std
 
     @torch.no_grad()
-    def embed(self, graphs: PackedGraphs) -> Float[Tensor, "graphs dim"]:
+    def embed_graphs(self, graphs: PackedGraphs) -> Float[Tensor, "graphs dim"]:
         """Encoded [graph] tokens (the pooled tokens of a model without); those of several models side by side."""
         out = torch.zeros(len(graphs), self.width)
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
@@ -218,6 +229,17 @@ class Predictor:
 def load(folder: str | Path, device: Device = "auto") -> Predictor:
     """A trained run, ready to predict: ``tokengt.load("runs/esol").predict(["CCO"])``."""
     return Predictor.load(folder, device)
+
+
+def _texts(inputs: Any) -> list[Any] | None:
+    """A list of texts, whatever it came as (one text, a pandas Series, a NumPy array); None for graphs."""
+    if isinstance(inputs, str):
+        return [inputs]
+    if hasattr(inputs, "tolist") and not isinstance(inputs, Tensor):
+        inputs = inputs.tolist()
+    if not isinstance(inputs, (list, tuple)):
+        return None
+    return list(inputs) if not inputs or any(isinstance(each, str) for each in inputs) else None
 
 
 def _scaled(graphs: PackedGraphs, descriptors: Descriptors) -> PackedGraphs:

@@ -34,7 +34,7 @@ class Checkpoint:
 
 def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    state = json.dumps(checkpoint.state, sort_keys=True)
+    state = json.dumps(checkpoint.state)
     metadata = {"format": _FORMAT, "state": state, "sha256": _digest(tensors, state)}
     write_whole(file, save(tensors, metadata=metadata))
 

@@ -102,7 +102,7 @@ class Trainer:
             self._restore()
         self.on_epoch(self.state.records)
         with deterministic(self.fabric.device), torch.random.fork_rng(self._cuda_devices):
-            self.progress.start(self.state.epoch)
+            self.progress.start(float(self.state.epoch))
             try:
                 while not self.state.finished:
                     self._epoch()
@@ -201,11 +201,16 @@ class Trainer:
         self.progress.epoch(state.epoch, state.finished, **notes)
 
     def _is_better(self, value: float | None, loss: float | None) -> bool:
-        """By the metric; a few validation rows tie often (every ROC-AUC of 1 is alike), then by the loss."""
+        """By the metric, and where that cannot decide by the loss.
+
+        A few validation rows tie often (every ROC-AUC of 1 is alike). The mean error of several targets is that of
+        the one with the largest numbers; their scaled loss is not.
+        """
         best, least = self.state.best_value, self.state.best_loss
-        if value is None or self.task.is_better(value, best):
-            return True
-        return value == best and loss is not None and least is not None and loss < least
+        falls = loss is not None and least is not None and loss < least
+        if self.task.kind == "regression" and len(self.task.names) > 1:
+            return value is None or falls
+        return value is None or self.task.is_better(value, best) or (value == best and falls)
 
     def _validation(self) -> dict[str, Any]:
         part = self.parts.valid
@@ -273,7 +278,7 @@ class Trainer:
         if self.average is not None:
             tensors |= {f"average.{number}": whole(value) for number, value in enumerate(self.average.values)}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
-        state = asdict(self.state) | {"fingerprint": self.fingerprint, "environment": environment()}
+        state = asdict(self.state) | {"fingerprint": self.fingerprint, "environment": self._environment}
         self._write("last", Checkpoint(tensors, state))
         self._saved_at = time.monotonic()
 
@@ -296,7 +301,7 @@ class Trainer:
         state = dict(checkpoint.state)
         if state.pop("fingerprint") != self.fingerprint:
             raise ValueError(f"{self.folder} was written with other data or settings; resume with those it had")
-        then, now = state.pop("environment"), environment()
+        then, now = state.pop("environment"), self._environment
         changed = [f"{key} was {then.get(key)} and is {now[key]}" for key in now if then.get(key) != now[key]]
         if changed:
             self.warn(f"resumed elsewhere ({'; '.join(changed)}): the last bits may differ from an unbroken run")
@@ -321,6 +326,10 @@ class Trainer:
             else:
                 state[name] = torch.zeros_like(parameter)
                 load_into(state[name], value)
+
+    @property
+    def _environment(self) -> dict[str, Any]:
+        return environment() | {"device": self.fabric.device.type, "processes": self.fabric.world_size}
 
     @property
     def _cuda_devices(self) -> list[int]:

@@ -23,16 +23,17 @@ from tokengt.training.tasks import Task, TaskKind, numbered_classes
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """How to split: "random", "scaffold", or the name of the column that was prepared as the split.
+    """How to split.
 
     Args:
-        kind: random, scaffold or column.
-        seed: of the shuffle.
+        kind: "random", "scaffold", "given" or the name of the column (what the data came with), or "auto": what the
+            data came with, else random.
+        seed: of the shuffle; scaffolds are always dealt out in the same way.
         fractions: of train, valid and test.
         folds: 0, or the number of parts of a cross-validation.
     """
 
-    kind: str = "random"
+    kind: str = "auto"
     seed: int = 0
     fractions: Fractions = (0.8, 0.1, 0.1)
     folds: int = 0
@@ -41,13 +42,21 @@ class SplitRequest:
         shares = " / ".join(f"{100 * share:g}%" for share in self.fractions)
         how = {"random": f"random, seed {self.seed}", "scaffold": "whole scaffolds"}.get(self.kind)
         if how is None:
-            return f"by the column {self.kind!r}"
+            return "as the data gives it" if self.kind == "given" else f"by the column {self.kind!r}"
         return f"{self.folds} folds, {how}" if self.folds else f"{how}, {shares}"
+
+    def for_store(self, store: Store) -> "SplitRequest":
+        """The same with "auto" decided."""
+        if self.kind != "auto":
+            return self
+        given = store.split is not None and not self.folds
+        return replace(self, kind=(store.manifest.columns.get("split") or "given") if given else "random")
 
 
 def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]:
     """The split, or one a fold; and whether it numbers rows of the label table instead of graphs."""
     level = store.manifest.level
+    request = request.for_store(store)
     by_row = level != "graph" and (
         len(store) == 1 or (store.split is not None and len(store.split) != len(store) and request.kind != "random")
     )
@@ -65,18 +74,17 @@ def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]
         groups = None if texts is None else scaffolds(texts)
         return fold_splits(count, request.folds, request.seed, groups), by_row
     if texts is not None:
-        return [scaffold_split(texts, request.fractions, request.seed)], by_row
+        return [scaffold_split(texts, request.fractions)], by_row
     return [random_split(count, request.seed, request.fractions)], by_row
 
 
 def _column(store: Store, request: SplitRequest, count: int) -> Split:
     if request.folds:
         raise ValueError("--folds makes its own splits; leave out --split or use random or scaffold")
-    if store.split is None:
-        raise ValueError(
-            f"--split is {request.kind!r}; expected random, scaffold or the split column the data was prepared with"
-            f" ({store.manifest.columns.get('split') or 'none here'})"
-        )
+    column = store.manifest.columns.get("split")
+    if store.split is None or request.kind not in ("given", column):
+        there = f"given ({column})" if column else "given" if store.split is not None else "the data came with none"
+        raise ValueError(f"--split is {request.kind!r}; expected random, scaffold, or the split of the data: {there}")
     if len(store.split) != count:
         raise ValueError(f"the split column has {len(store.split)} entries; expected {count}")
     return column_split(store.split, request.seed)
@@ -142,6 +150,8 @@ def apply_settings(
         room, _, rest = path.partition(".")
         if room not in ("model", "training") or not rest:
             raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
+        if rest in ("head.out_dim", "head.level"):
+            raise ValueError(f"setting {path!r} follows from the targets; choose it by --target, --task and --level")
         if room == "model":
             model = override(model, rest, text, "model")
     return model, apply_training(training, settings)

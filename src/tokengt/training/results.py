@@ -35,13 +35,15 @@ _SETTINGS = ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule"
 class Findings:
     """What was found out about a run besides its weights.
 
-    ``predictions`` [rows, out] are of the test rows, NaN elsewhere; ``codes`` give every graph (or row, when rows were
-    split) its part; ``train_targets`` are the training labels.
+    ``predictions`` [rows, out] are of the test rows, NaN elsewhere, and so is ``floor``, what knowing the training
+    labels alone would predict; ``codes`` give every graph (or row, when rows were split) its part; ``train_labels``
+    count each target's training labels.
     """
 
     predictions: Float[Tensor, "rows out"]
+    floor: Float[Tensor, "rows out"]
     codes: Int[Tensor, " places"]
-    train_targets: Float[Tensor, "train targets"]
+    train_labels: tuple[int, ...]
     shared: int = 0
     unseen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
@@ -62,24 +64,27 @@ def write_metrics(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_results(
-    folder: Path, spec: RunSpec, store: Store, findings: Findings, records: Sequence[Mapping[str, Any]], parameters: int
+    folder: Path,
+    spec: RunSpec,
+    store: Store,
+    findings: Findings,
+    records: Sequence[Mapping[str, Any]],
+    parameters: int,
+    members: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Everything people look at; returns the summary."""
+    """Everything people look at; returns the summary. ``members`` are the summaries of the models averaged."""
     rows = torch.nonzero(~torch.isnan(findings.predictions).any(1)).flatten()
     predicted, targets = findings.predictions[rows], store.targets[rows]
     summary: dict[str, Any] = {"task": spec.task.kind, "metric": spec.task.metric, "test_rows": len(rows)}
     if len(rows):
-        floor = spec.task.floor(findings.train_targets, len(rows))
         summary["test"] = metrics(spec.task, predicted, targets)
-        summary["floor"] = metrics(spec.task, floor, targets)
+        summary["floor"] = metrics(spec.task, findings.floor[rows], targets)
         plot_test(spec.task, predicted, targets, folder)
     if records:
         plot_curves(records, spec.task, folder / "curves.png")
-        values = [record.get("valid", {}).get(spec.task.metric) for record in records]
         summary["epochs"] = len(records)
-        if any(value is not None for value in values):
-            best = max if spec.task.higher_is_better else min
-            summary["valid"] = best(value for value in values if value is not None and value == value)
+    if members:
+        summary["members"] = [member.get("test", {}).get(spec.task.metric) for member in members]
     write_whole(folder / PREDICTIONS, _predictions(spec, store, rows, predicted))
     write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
     write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters)).encode())
@@ -118,7 +123,7 @@ def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str
         rejected=manifest.rejected,
         split=spec.split,
         counts={name: int((findings.codes == code).sum()) for code, name in enumerate(PARTS)},
-        train_labels=tuple((~torch.isnan(findings.train_targets)).sum(0).tolist()),
+        train_labels=findings.train_labels,
         identifiers="none" if ids.kind == "none" else f"{ids.kind}, {ids.dim} dimensions",
         parameters=parameters,
         test=summary.get("test"),

@@ -86,27 +86,27 @@ def train_run(
     """Train all models of a run and write its folder; returns the summary of the test part."""
     first = fabric.is_global_zero
     store = _with_identifiers(fabric, store, request, quiet)
+    request = replace(request, split=request.split.for_store(store))
     plans = _plans(store, request)
     together = _joined(plans)
+    _check_model(plans[0].spec, request.start)
     _check_same(folder, together)
     fabric.barrier()
     if first:
         write_run(folder, together)
     notes = _notes(store, plans, say if first else lambda sentence: None)
-    tables, records, parameters = [], [], 0
+    found, summaries, records, parameters = [], [], [], 0
     for plan in plans:
         home = folder if len(plans) == 1 else folder / "members" / plan.name
         table, state, parameters = _train_one(fabric, plan, request.start, home, resume, quiet, say)
-        tables.append(table)
+        found.append(_findings(plan, table, notes if len(plans) == 1 else {}))
         records = state.records if len(plans) == 1 else []
         if first and len(plans) > 1:
-            findings = _findings(plan, table, {})
-            write_results(home, plan.spec, plan.store, findings, state.records, parameters)
+            summaries.append(write_results(home, plan.spec, plan.store, found[-1], state.records, parameters))
     if not first:
         return {}
-    average = torch.nanmean(torch.stack(tables), 0)
-    findings = _findings(plans[0], average, notes)
-    return write_results(folder, together, store, findings, records, parameters)
+    whole = found[0] if len(found) == 1 else _together(found, notes)
+    return write_results(folder, together, store, whole, records, parameters, summaries)
 
 
 def _with_identifiers(fabric: Any, store: Store, request: RunRequest, quiet: bool) -> Store:
@@ -195,13 +195,18 @@ def _check_same(folder: Path, spec: RunSpec) -> None:
 def _notes(store: Store, plans: list[_Plan], say: Say) -> dict[str, Any]:
     """What the split hides: molecules in two parts, elements never trained on. Folds: of the first."""
     plan = plans[0]
+    if plan.spec.task.kind == "regression" and _looks_like_classes(plan.train_targets):
+        say(
+            "the labels are a few whole numbers, learned as numbers; if they name classes, use --task multiclass"
+        )
     for sentence in plan.split.sentences():
         say(f"split: {sentence}")
     blank = int(torch.isnan(plan.train_targets).all(1).sum())
     if blank:
         say(f"{blank:,} of {len(plan.train_targets):,} training rows have no label and teach nothing")
+    begun = ("It was fine-tuned: training began with the weights of another model.",) if plan.spec.start else ()
     if plan.by_row:
-        return {}
+        return {"notes": begun}
     try:
         found = leaks(store.graphs, plan.split, store.texts(), policy=policy_of(store) or MoleculePolicy())
     except ImportError:
@@ -213,12 +218,35 @@ def _notes(store: Store, plans: list[_Plan], say: Say) -> dict[str, Any]:
     if unseen:
         listed = ", ".join(f"{symbol} ({count})" for symbol, count in unseen.items())
         say(f"elements that no training molecule has (molecules that do): {listed}")
-    return {"shared": sum(found.counts.values()), "unseen": unseen}
+    return {"shared": sum(found.counts.values()), "unseen": unseen, "notes": begun}
+
+
+def _looks_like_classes(targets: Float[Tensor, "rows targets"]) -> bool:
+    labels = targets[~torch.isnan(targets)]
+    return bool((labels == labels.round()).all()) and len(torch.unique(labels)) <= 20 < len(labels)
 
 
 def _findings(plan: _Plan, table: Float[Tensor, "rows out"], notes: Mapping[str, Any]) -> Findings:
     codes = plan.split.codes(_places(plan.store, plan.by_row))
-    return Findings(table, codes, plan.train_targets, **notes)
+    constant = plan.spec.task.floor(plan.train_targets, len(table))
+    floor = torch.where(torch.isnan(table), torch.nan, constant)
+    labels = tuple((~torch.isnan(plan.train_targets)).sum(0).tolist())
+    return Findings(table, floor, codes, labels, **notes)
+
+
+def _together(found: list[Findings], notes: Mapping[str, Any]) -> Findings:
+    """Every row as the mean of the models that did not learn from it; of folds, every row is some model's test row."""
+    predictions = torch.nanmean(torch.stack([each.predictions for each in found]), 0)
+    floor = torch.nanmean(torch.stack([each.floor for each in found]), 0)
+    return replace(found[0], predictions=predictions, floor=floor, **notes)
+
+
+def _check_model(spec: RunSpec, start: Start | None) -> None:
+    """Whatever is wrong with the settings is said before anything is written."""
+    with torch.device("meta"):
+        TokenGT(spec.model)
+    if start is not None:
+        start.check(spec.model)
 
 
 def _train_one(

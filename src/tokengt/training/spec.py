@@ -86,7 +86,10 @@ class RunSpec:
     def differences(self, other: "RunSpec") -> list[str]:
         """Settings that are not the same in another run, as ``name: here, not there``."""
         mine, theirs = _flat(to_dict(self)), _flat(to_dict(other))
-        return [f"{k} is {mine.get(k)}, not {theirs.get(k)}" for k in mine | theirs if mine.get(k) != theirs.get(k)]
+        changed = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
+        # What a person sets comes before what follows from it.
+        changed.sort(key=lambda name: not name.startswith(("training.", "model.", "seed", "split", "members")))
+        return [f"{name} is {mine.get(name)}, not {theirs.get(name)}" for name in changed]
 
 
 def write_run(folder: Path, spec: RunSpec) -> None:

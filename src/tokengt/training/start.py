@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
@@ -40,16 +41,35 @@ class Start:
         digest = checksum((folder / "model.safetensors").read_bytes())
         return cls(model.config, model.state_dict(), digest, frozen, None if spec is None else spec.molecules)
 
-    def load_into(self, model: TokenGT) -> None:
-        """All weights but the head's; a part that the old model did not have keeps its first weights."""
-        state = model.state_dict()
-        for name, value in self.weights.items():
-            if name.startswith("head."):
-                continue
+    def check(self, config: TokenGTConfig) -> None:
+        """Refuse a model in which some weight but the head's has no place of its shape."""
+        mine, new = self.config.tokens.graph_features.width, config.tokens.graph_features.width
+        if mine and mine != new:
+            raise ValueError(f"the model to begin with takes {mine} descriptors, got {new}; name them by --descriptors")
+        with torch.device("meta"):
+            state = TokenGT(config).state_dict()
+        for name, value in self._encoder():
             if name not in state or state[name].shape != value.shape:
-                found = "absent" if name not in state else str(list(state[name].shape))
-                raise ValueError(f"the model to start from has {name} of shape {list(value.shape)}; here it is {found}")
+                found = "absent" if name not in state else f"of shape {list(state[name].shape)}"
+                raise ValueError(
+                    f"the model to begin with has {name} of shape {list(value.shape)}, here it is {found}; "
+                    "leave its model.* settings as they are"
+                )
+
+    def load_into(self, model: TokenGT) -> None:
+        """All weights but the head's, which begins at zero: it then predicts the mean until it learns better.
+
+        A part that the old model did not have (descriptors) keeps its first weights.
+        """
+        self.check(model.config)
+        state = model.state_dict()
+        for name, value in self._encoder():
             state[name].copy_(value)
+        last = [module for module in model.head.modules() if isinstance(module, nn.Linear)][-1]
+        nn.init.zeros_(last.weight)
         if self.frozen:
             model.requires_grad_(False)
             model.head.requires_grad_(True)
+
+    def _encoder(self) -> list[tuple[str, Tensor]]:
+        return [(name, value) for name, value in self.weights.items() if not name.startswith("head.")]

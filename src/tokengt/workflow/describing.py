@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean, stdev
 
 from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.model import TokenGT, TokenGTConfig
@@ -59,7 +60,7 @@ def _run(path: Path, spec: RunSpec) -> Iterator[str]:
             yield f"test       {describe(_numbers(found['test']))} ({found['test_rows']:,} rows)"
     else:
         done = len((path / METRICS).read_bytes().splitlines()) if (path / METRICS).is_file() else 0
-        yield f"unfinished {done} of {spec.training.epochs} epochs are done; go on with tokengt train ... --resume"
+        yield f"unfinished {done} of {spec.training.epochs} epochs are done; go on with the same command and --resume"
 
 
 def outcome(path: Path) -> list[str]:
@@ -71,6 +72,9 @@ def outcome(path: Path) -> list[str]:
     for name, label in (("test", "test"), ("floor", "knowing only the training labels")):
         if found.get(name):
             lines.append(f"{label}: {describe(_numbers(found[name]))}")
+    each = [value for value in found.get("members", []) if value is not None]
+    if len(each) > 1:
+        lines.append(f"each model alone: {found['metric']} {mean(each):.4g} ± {stdev(each):.2g}")
     shown = ", ".join(str(file) for file in (*sorted(path.glob("*.png")), path / CARD))
     return [*lines, f"open {shown}", f"predict with: tokengt predict {path} NEW.csv --out OUT.csv"]
 

@@ -17,6 +17,7 @@ from tokengt.files import write_whole
 from tokengt.inference import Predictor
 from tokengt.training.metrics import describe, metrics
 from tokengt.training.plots import plot_test
+from tokengt.training.processes import Device
 from tokengt.workflow.inputs import open_data
 from tokengt.workflow.predicting import smiles_column
 
@@ -37,12 +38,19 @@ class Evaluation:
 
 
 def evaluate(
-    predictor: Predictor, data: Any, *, smiles: str | None = None, out: Path | None = None, quiet: bool = False
+    run: Predictor | str | Path,
+    data: Any,
+    *,
+    smiles: str | None = None,
+    out: Path | None = None,
+    device: Device = "auto",
+    quiet: bool = False,
 ) -> Evaluation:
-    """Compare predictions with the labels of ``data``: a file like the one trained on, or a store.
+    """Compare a run's predictions with the labels of ``data``: a file like the one trained on, or a store.
 
     With ``out``, a folder gets the picture (parity, ROC or confusion) and ``metrics.json``.
     """
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
     spec, task = predictor.spec, predictor.task
     is_file = isinstance(data, (str, Path)) and is_table(Path(data))
     recipe = Recipe(
@@ -57,6 +65,9 @@ def evaluate(
         store = open_data(data, recipe, Path(scratch) / "store", quiet=quiet)
         if store.manifest.level != spec.level:
             raise ValueError(f"the data has targets a {store.manifest.level}; this run predicts a {spec.level}")
+        if store.manifest.descriptors != spec.descriptors.names:
+            wanted = ", ".join(spec.descriptors.names) or "none"
+            raise ValueError(f"the data was prepared with other descriptors; this run needs {wanted}")
         targets, strange = _known_classes(store, predictor)
         mean, _ = predictor.predict_graphs(store.graphs)
         rejected = store.manifest.rejected

@@ -17,10 +17,10 @@ from tokengt.training.resolve import SplitRequest, apply_training
 from tokengt.training.run import RunRequest, Say, refuse_to_overwrite, train_run
 from tokengt.training.start import Start
 from tokengt.training.tasks import TaskKind
-from tokengt.workflow.inputs import open_data
+from tokengt.workflow.inputs import open_data, remove_store
 
-# Weights that know something already are easily forgotten at the rate that suits random ones.
-FINETUNE_RATE = 3e-4
+# A new head on frozen weights is a linear model, which wants larger steps.
+FROZEN_RATE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def train(
     smiles: str | None = None,
     target: str | Sequence[str] = (),
     task: TaskKind | None = None,
-    split: str = "random",
+    split: str = "auto",
     preset: str = "small",
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -78,7 +78,8 @@ def train(
         smiles: the column of SMILES.
         target: the column or columns to learn.
         task: regression, binary or multiclass; None to guess it from the labels.
-        split: random, scaffold, or a column of train, valid and test.
+        split: random, scaffold, a column of train, valid and test, or given: what a store or PyG masks say. By itself,
+            what the data gives if it gives any, else random.
         preset: a name that ``tokengt presets`` lists.
         settings: ``{"model.dim": 256, "training.epochs": 20}`` and the like.
         seed: of split, weights and training.
@@ -108,7 +109,7 @@ def finetune(
     smiles: str | None = None,
     target: str | Sequence[str] = (),
     task: TaskKind | None = None,
-    split: str = "random",
+    split: str = "auto",
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: Device = "auto",
@@ -125,7 +126,7 @@ def finetune(
         options = replace(options, policy=start.policy)
     request = RunRequest(
         preset=start.config,
-        training=TrainingConfig(learning_rate=FINETUNE_RATE),
+        training=TrainingConfig(learning_rate=FROZEN_RATE) if freeze else TrainingConfig(),
         settings=_texts(settings),
         task=task,
         split=SplitRequest(split, seed, options.fractions, options.folds),
@@ -146,6 +147,9 @@ def _train(
     # The first process prepares the data; the others then find it finished.
     if not first:
         fabric.barrier()
+    elif not resume:
+        # What an attempt that never became a run has left here may be another file's.
+        remove_store(out / "store", data)
     store = open_data(data, recipe, out / "store", workers=options.workers, quiet=quiet or not first)
     if first:
         fabric.barrier()
@@ -162,7 +166,7 @@ def _recipe(
         smiles=smiles,
         targets=(target,) if isinstance(target, str) else tuple(target),
         descriptors=options.descriptors,
-        split=None if split in ("random", "scaffold") else split,
+        split=None if split in ("auto", "random", "scaffold", "given") else split,
         task=task,
         level=options.level,
         policy=options.policy,

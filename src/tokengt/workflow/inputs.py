@@ -1,5 +1,7 @@
 """Whatever a person has, as a store to train on or as graphs to predict."""
 
+import csv
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,17 +11,21 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from tokengt.data.graph_sources import LabelledGraphs, read_networkx_folder, read_pyg, read_pyg_list
-from tokengt.data.manifest import MANIFEST, Recipe
+from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
 from tokengt.data.packed import PackedGraphs
 from tokengt.data.prepare import prepare
 from tokengt.data.progress import say
 from tokengt.data.store import Store
+from tokengt.data.workspace import SHARDS
 from tokengt.files import write_whole
 from tokengt.training.spec import RunSpec
 
 
 def open_data(data: Any, recipe: Recipe, home: Path, *, workers: int | None = None, quiet: bool = False) -> Store:
-    """A store as it is, or one made of a file, a DataFrame or PyG graphs; what is prepared is kept in ``home``."""
+    """A store as it is, or one made of a file, a DataFrame or PyG graphs; what is prepared is kept in ``home``.
+
+    Rows that could not be read are counted aloud, with where the first stands and why.
+    """
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
     if hasattr(data, "to_csv"):
@@ -31,10 +37,23 @@ def open_data(data: Any, recipe: Recipe, home: Path, *, workers: int | None = No
     if (path / MANIFEST).is_file():
         return _chosen_targets(Store.open(path), recipe)
     store = prepare(path, home, recipe, workers=workers, progress=not quiet)
-    bad, rows = store.manifest.rejected, store.manifest.source.rows
-    if bad:
-        say(f"{bad:,} of {rows:,} rows could not be read: see {home / 'rejected.csv'}", not quiet)
+    if store.manifest.rejected and not quiet:
+        say(_rejected(store, home / REJECTED))
     return store
+
+
+def _rejected(store: Store, file: Path) -> str:
+    with file.open(encoding="utf-8", newline="") as lines:
+        first = next(csv.DictReader(lines))
+    count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} rows could not be read"
+    return f"{count} (the first on line {first['line']}: {first['reason']}); all are in {file}"
+
+
+def remove_store(folder: Path, data: Any) -> None:
+    """Remove a store of ours, unless it is the very data that is asked for."""
+    asked = isinstance(data, (str, Path)) and Path(data).resolve() == folder.resolve()
+    if not asked and ((folder / MANIFEST).is_file() or (folder / SHARDS).is_dir()):
+        shutil.rmtree(folder)
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
@@ -51,6 +70,8 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
 
 
 def _in_memory(data: Any, recipe: Recipe) -> Store:
+    if hasattr(data, "edge_index") and not isinstance(data, Sequence):
+        data = [data]
     if not isinstance(data, Sequence):
         raise ValueError(
             f"data is a {type(data).__name__}; expected a file, a store, a DataFrame or a list of PyG graphs"

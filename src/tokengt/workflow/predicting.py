@@ -35,8 +35,7 @@ class Predicted:
     bad: int
 
     def __str__(self) -> str:
-        lost = f", {self.bad:,} of them without a prediction: see the column reason" if self.bad else ""
-        return f"{self.rows:,} rows{lost}"
+        return f"{self.rows:,} rows" + (f", {self.bad:,} of which could not be read" if self.bad else "")
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,7 @@ def _predict_graphs(predictor: Predictor, source: Path, out: Path, uncertainty: 
     body.sort(key=lambda row: row[0])
     csv.writer(text, lineterminator="\n").writerows([[*head, *columns, "reason"], *body])
     write_whole(out, text.getvalue().encode())
-    return Predicted(len(found.graphs) + len(found.rejected), len(found.rejected))
+    return Predicted(len(body), len(found.rejected))
 
 
 def embed_file(
@@ -233,7 +232,7 @@ def embed_file(
     vectors, valid, lines = [], [], []
     if is_graph_source(source):
         found = unlabelled_graphs(predictor.spec, source)
-        vectors.append(predictor.embed(found.graphs).numpy())
+        vectors.append(predictor.embed_graphs(found.graphs).numpy())
         valid.append(np.ones(len(found.graphs), dtype=bool))
         lines.append(found.lines.numpy())
     else:
@@ -241,7 +240,7 @@ def embed_file(
         total = sum(1 for _ in table.rows())
         with progress_bar(total, "rows", "embedding", shown=not quiet) as advance:
             for chunk in chunks(predictor, table, smiles):
-                own = None if chunk.graphs is None else predictor.embed(chunk.graphs)
+                own = None if chunk.graphs is None else predictor.embed_graphs(chunk.graphs)
                 vectors.append(chunk.spread_out(own, predictor.width).float().numpy())
                 valid.append(np.array([place not in chunk.problems for place in range(len(chunk.rows))]))
                 lines.append(np.array([row.line for row in chunk.rows]))

@@ -1,0 +1,53 @@
+"""``tokengt predict``, in processes of its own."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import refused, succeeded, tokengt
+from tests.workflow.small import molecule_csv, molecules, read_csv, train_small, write_csv
+from tokengt.inference import load
+from tokengt.workflow.predicting import predict_file
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("work")
+    train_small(molecule_csv(folder / "data.csv"), folder / "run", ("y", "z"))
+    texts = molecules(20)[0]
+    rows = [(f"id{place}", text) for place, text in enumerate([*texts[:5], "C1CC", *texts[5:], ""])]
+    write_csv(folder / "new.csv", ("id", "smiles"), rows)
+    return folder
+
+
+def test_two_processes_write_the_same_bytes(folder: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        said = succeeded(
+            tokengt("predict", folder / "run", folder / "new.csv", "--out", folder / name, "--uncertainty", "3")
+        ).stdout
+        assert "22 rows, 2 of them without a prediction: see the column reason" in said
+    assert (folder / "a.csv").read_bytes() == (folder / "b.csv").read_bytes()
+    found = read_csv(folder / "a.csv")
+    assert [row["id"] for row in found] == [f"id{place}" for place in range(22)]
+    assert [row["id"] for row in found if row["reason"]] == ["id5", "id21"]
+
+
+def test_a_run_that_moved_predicts_the_same(folder: Path, tmp_path: Path) -> None:
+    """Only what prediction needs: no store, no checkpoints, and nothing may be written beside them."""
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(folder / "run", moved, ignore=shutil.ignore_patterns("store", "checkpoints", "*.png", "*.csv"))
+    moved.chmod(0o555)
+    predict_file(load(folder / "run"), folder / "new.csv", tmp_path / "here.csv", quiet=True)
+    succeeded(tokengt("predict", moved, folder / "new.csv", "--out", tmp_path / "there.csv"))
+    assert (tmp_path / "here.csv").read_bytes() == (tmp_path / "there.csv").read_bytes()
+
+
+def test_changed_weights_are_named(folder: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "run"
+    shutil.copytree(folder / "run", changed, ignore=shutil.ignore_patterns("store", "checkpoints"))
+    weights = changed / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x7f")
+    told = refused(tokengt("predict", changed, folder / "new.csv", "--out", tmp_path / "out.csv"))
+    assert f"{weights} does not match its checksum" in told
+    assert not (tmp_path / "out.csv").exists()

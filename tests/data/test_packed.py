@@ -1,0 +1,171 @@
+"""PackedGraphs: the same graphs as a GraphBatch, in fewer bytes."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.graphs import graphs, hypergraph, odd_graphs, random_graph
+from tokengt import Graph, GraphBatch
+from tokengt.data.packed import PackedGraphs, narrowed
+from tokengt.interop.molecules import pack_molecules
+from tokengt.interop.smiles import from_smiles
+
+FIELDS = (
+    "node_features",
+    "edge_index",
+    "edge_features",
+    "hyperedge_nodes",
+    "hyperedge_features",
+    "graph_features",
+)
+
+
+def assert_same(found: GraphBatch, expected: GraphBatch) -> None:
+    for name in ("nodes", "edges", "hyperedges", "members"):
+        assert getattr(found, name).host.tolist() == getattr(expected, name).host.tolist(), name
+    for name in FIELDS:
+        ours, theirs = getattr(found, name), getattr(expected, name)
+        assert (ours is None) == (theirs is None), name
+        if ours is not None:
+            assert ours.shape == theirs.shape
+            assert torch.equal(ours.to(theirs.dtype), theirs), name
+    assert found.edge_index.dtype == torch.int64
+    assert found.hyperedge_nodes.dtype == torch.int64
+
+
+def places(count: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, count - 1), min_size=1, max_size=12)
+
+
+@given(places(len(odd_graphs())))
+def test_gather_is_select(chosen: list[int]) -> None:
+    batch = GraphBatch.collate(odd_graphs())
+    assert_same(PackedGraphs.from_batch(batch).gather(chosen), batch.select(chosen))
+
+
+@given(st.lists(graphs(), min_size=1, max_size=6), st.data())
+def test_gather_is_select_for_any_graphs(members: list[Graph], data: st.DataObject) -> None:
+    batch = GraphBatch.collate(members)
+    chosen = data.draw(places(len(members)))
+    assert_same(PackedGraphs.from_batch(batch).gather(torch.tensor(chosen)), batch.select(chosen))
+
+
+@given(places(4))
+def test_gather_is_select_for_hypergraphs(chosen: list[int]) -> None:
+    members = [hypergraph(seed) for seed in range(3)]
+    bare = Graph(hypergraph(9).node_features, hyperedge_features=torch.zeros(0, 3))
+    batch = GraphBatch.collate([*members, bare])
+    assert_same(PackedGraphs.from_batch(batch).gather(chosen), batch.select(chosen))
+
+
+def test_tuples_of_order_three() -> None:
+    members = [Graph.from_hyperedges([[0, 1, 2], [1, 3]], node_features=torch.randn(4, 2), order=3) for _ in range(2)]
+    batch = GraphBatch.collate(members)
+    packed = PackedGraphs.from_batch(batch)
+    assert packed.order == 3
+    assert_same(packed.gather([1, 0, 1]), batch.select([1, 0, 1]))
+
+
+def test_what_is_known_of_graphs_and_nodes_comes_along() -> None:
+    batch = GraphBatch.collate([Graph(torch.ones(n, 1).long(), graph_features=torch.tensor([[n / 2]])) for n in (1, 3)])
+    packed = PackedGraphs.from_batch(batch).with_fact("f", torch.arange(4.0)[:, None])
+    found = packed.gather([1, 0])
+    assert found.graph_features is not None
+    assert found.graph_features.tolist() == [[1.5], [0.5]]
+    assert found.node_facts["f"].flatten().tolist() == [1.0, 2.0, 3.0, 0.0]
+
+
+def test_an_empty_choice_is_an_empty_batch() -> None:
+    packed = PackedGraphs.from_batch(GraphBatch.collate(odd_graphs()))
+    found = packed.gather(torch.empty(0, dtype=torch.int64))
+    assert len(found) == 0
+    assert found.num_nodes == found.num_edges == 0
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        GraphBatch.collate(odd_graphs()),
+        GraphBatch.collate([hypergraph(1), hypergraph(2)]),
+        GraphBatch.collate([Graph(num_nodes=3), Graph(num_nodes=1)]),
+        GraphBatch.collate([Graph(torch.ones(2, 3), graph_features=torch.ones(1, 2)) for _ in range(3)]),
+    ],
+)
+def test_arrays_and_back(batch: GraphBatch) -> None:
+    packed = PackedGraphs.from_batch(batch)
+    arrays = packed.arrays()
+    again = PackedGraphs.from_arrays(arrays)
+    assert again.arrays().keys() == arrays.keys()
+    for name, tensor in arrays.items():
+        assert again.arrays()[name].dtype == tensor.dtype
+        assert torch.equal(again.arrays()[name], tensor)
+    everything = list(range(len(batch)))
+    assert_same(again.gather(everything), batch)
+    assert again.nbytes == sum(tensor.nbytes for tensor in arrays.values())
+    assert_same(packed.to("cpu").gather(everything), batch)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "dtype"),
+    [
+        (255, torch.uint8),
+        (256, torch.uint8),
+        (257, torch.int16),
+        (32768, torch.int16),
+        (32769, torch.int32),
+    ],
+)
+def test_node_numbers_in_the_narrowest_integers(nodes: int, dtype: torch.dtype) -> None:
+    """The largest number is one below the count; neighbours in the batch do not widen it."""
+    ends = torch.tensor([[0, nodes - 1, nodes - 1], [nodes - 1, 0, nodes - 1]])
+    batch = GraphBatch.collate([Graph(num_nodes=nodes, edge_index=ends) for _ in range(3)])
+    packed = PackedGraphs.from_batch(batch)
+    assert packed.edge_index.dtype == dtype
+    assert_same(packed.gather([2, 0, 1]), batch.select([2, 0, 1]))
+    sets = Graph(num_nodes=nodes, hyperedge_nodes=torch.tensor([0, nodes - 1]), hyperedge_offsets=torch.tensor([0, 2]))
+    both = GraphBatch.collate([sets, sets])
+    assert PackedGraphs.from_batch(both).hyperedge_nodes.dtype == dtype
+    assert_same(PackedGraphs.from_batch(both).gather([1, 0]), both)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([0, 255], torch.uint8),
+        ([0, 256], torch.int16),
+        ([-1, 255], torch.int16),
+        ([-32768, 32767], torch.int16),
+        ([0, 32768], torch.int32),
+        ([-32769, 0], torch.int32),
+        ([0, 2**31], torch.int64),
+        ([], torch.uint8),
+    ],
+)
+def test_narrowed_keeps_every_value(values: list[int], dtype: torch.dtype) -> None:
+    tensor: Tensor = torch.tensor(values, dtype=torch.int64)
+    assert narrowed(tensor).dtype == dtype
+    assert narrowed(tensor).long().tolist() == values
+
+
+def test_categories_beyond_a_byte_reach_the_model_unchanged() -> None:
+    batch = GraphBatch.collate([Graph(torch.tensor([[0], [300]])), Graph(torch.tensor([[70000]]))])
+    found = PackedGraphs.from_batch(batch).gather([1, 0])
+    assert found.node_features is not None
+    assert found.node_features.flatten().tolist() == [70000, 0, 300]
+    assert found.category_range("node_features") == ([0], [70000])
+
+
+def test_molecules_are_the_graphs_of_their_smiles() -> None:
+    texts = ["CCO", "c1ccccc1", "C", "[Na+].[Cl-]", "not one", "C#N"]
+    packed = PackedGraphs.from_molecules(pack_molecules(texts))
+    expected = GraphBatch.collate([from_smiles(text) for text in texts if text != "not one"])
+    assert_same(packed.gather(torch.arange(5)), expected)
+
+
+def test_one_graph_packs_like_many() -> None:
+    graph = random_graph(7, 12, 3)
+    packed = PackedGraphs.from_batch(GraphBatch.collate([graph]))
+    assert len(packed) == 1
+    assert_same(packed.gather([0, 0]), GraphBatch.collate([graph, graph]))

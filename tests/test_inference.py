@@ -1,0 +1,232 @@
+"""A trained run in Python: the same input, the same prediction, alone or in any company."""
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tokengt
+from tests.workflow.small import QUIET, molecule_csv, molecules, train_small, write_csv
+from tokengt.inference import Predictor, load
+from tokengt.workflow.fitting import TrainOptions
+
+TEXTS = [*molecules(30)[0], "C", "[Na+].[Cl-]", "O"]
+BAD = "C1CC"
+
+
+def close(found: np.ndarray, expected: np.ndarray) -> bool:
+    """To 1e-5 x max(1, |y|), the promise in float32."""
+    return bool((np.abs(found - expected) <= 1e-5 * np.maximum(1, np.abs(expected))).all())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    train_small(molecule_csv(folder / "data.csv"), folder / "run", ("y", "z"))
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def predictor(run: Path) -> Predictor:
+    return load(run, "cpu")
+
+
+def test_company_does_not_matter(predictor: Predictor) -> None:
+    together = predictor.predict(TEXTS).mean
+    assert together.shape == (len(TEXTS), 2)
+    assert np.ptp(together, axis=0).min() > 0
+    alone = np.concatenate([predictor.predict(text).mean for text in TEXTS])
+    assert close(alone, together)
+    backwards = predictor.predict(TEXTS[::-1]).mean[::-1]
+    assert close(backwards, together)
+    long = predictor.predict([text for text in TEXTS for _ in range(40)]).mean[::40]
+    assert close(long, together)
+
+
+def test_a_bad_input_costs_the_others_nothing(predictor: Predictor) -> None:
+    together = predictor.predict(TEXTS).mean
+    mixed = predictor.predict([part for text in TEXTS for part in (text, BAD)])
+    assert close(mixed.mean[::2], together)
+    assert np.isnan(mixed.mean[1::2]).all()
+    assert sorted(mixed.problems) == list(range(1, 2 * len(TEXTS), 2))
+    assert all(mixed.problems.values())
+    none = predictor.predict([BAD, ""])
+    assert np.isnan(none.mean).all()
+    assert sorted(none.problems) == [0, 1]
+
+
+def test_again_and_reloaded_the_bits_are_the_same(predictor: Predictor, run: Path) -> None:
+    first = predictor.predict(TEXTS, uncertainty=3)
+    torch.manual_seed(123)
+    for again in (predictor.predict(TEXTS, uncertainty=3), load(run).predict(TEXTS, uncertainty=3)):
+        assert (again.mean == first.mean).all()
+        assert again.std is not None
+        assert first.std is not None
+        assert (again.std == first.std).all()
+
+
+@pytest.mark.parametrize("spread", ["identifiers", "dropout"])
+def test_a_spread_leaves_the_prediction_as_it_is(predictor: Predictor, spread: str) -> None:
+    plain = predictor.predict(TEXTS)
+    found = predictor.predict([*TEXTS, BAD], uncertainty=4, spread=spread)  # type: ignore[arg-type]
+    assert plain.std is None
+    assert found.std is not None
+    assert close(found.mean[:-1], plain.mean)
+    assert (found.std[:-3] > 0).any()
+    assert np.isnan(found.std[-1]).all()
+    state = torch.random.get_rng_state()
+    predictor.predict(TEXTS[:2], uncertainty=2, spread="dropout")
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert not predictor.members[0].model.training
+
+
+def test_a_spread_over_one_pass_is_refused(predictor: Predictor) -> None:
+    with pytest.raises(ValueError, match="uncertainty is 1; expected 2 or more"):
+        predictor.predict(TEXTS, uncertainty=1)
+
+
+def test_predictions_are_an_array(predictor: Predictor) -> None:
+    found = predictor.predict(TEXTS[:3])
+    assert len(found) == 3
+    assert np.asarray(found).shape == (3, 2)
+    assert [row.shape for row in found] == [(2,)] * 3
+    assert (found[1] == found.mean[1]).all()
+
+
+def test_a_series_or_array_of_smiles_is_a_list_of_them(predictor: Predictor) -> None:
+    pandas = pytest.importorskip("pandas")
+    expected = predictor.predict(TEXTS[:4]).mean
+    assert (predictor.predict(pandas.Series(TEXTS[:4])).mean == expected).all()
+    assert (predictor.predict(np.array(TEXTS[:4])).mean == expected).all()
+
+
+def test_graphs_of_the_molecules_predict_as_their_smiles(predictor: Predictor) -> None:
+    graphs = [tokengt.from_smiles(text) for text in TEXTS]
+    assert close(predictor.predict(graphs).mean, predictor.predict(TEXTS).mean)
+
+
+def test_an_ensemble_is_the_mean_of_its_models(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv")
+    options = TrainOptions(quiet=True, workers=1, ensemble=2)
+    together = train_small(source, tmp_path / "run", ("y", "z"), options=options)
+    members = [load(tmp_path / "run" / "members" / name) for name in together.spec.members]
+    assert len(members) == 2
+    each = [member.predict(TEXTS).mean for member in members]
+    assert not close(each[0], each[1])
+    assert close(together.predict(TEXTS).mean, (each[0] + each[1]) / 2)
+    spread = together.predict(TEXTS, uncertainty=2).std
+    assert spread is not None
+    assert (spread > 0).all()
+
+
+def test_folds_test_every_row_once_and_average_in_use(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv", 20)
+    options = TrainOptions(quiet=True, workers=1, folds=3)
+    together = train_small(source, tmp_path / "run", ("y", "z"), options=options)
+    members = [load(tmp_path / "run" / "members" / name) for name in together.spec.members]
+    each = [member.predict(TEXTS).mean for member in members]
+    assert close(together.predict(TEXTS).mean, np.mean(each, 0))
+    tested = [line.split(",")[0] for line in (tmp_path / "run" / "predictions.csv").read_text().splitlines()[1:]]
+    assert tested == [str(line) for line in range(2, 22)]
+    # Each fold scales its targets by its own training rows.
+    assert len({member.task.mean for member in members}) == 3
+
+
+def test_descriptors_matter_and_are_scaled(tmp_path: Path) -> None:
+    smiles, values = molecules(30)
+    rows = [(text, value, 1000 + 50 * value) for text, value in zip(smiles, values, strict=True)]
+    source = write_csv(tmp_path / "data.csv", ("smiles", "y", "T"), rows)
+    options = TrainOptions(quiet=True, workers=1, descriptors=("T",))
+    settings = {"training.epochs": 30, "training.learning_rate": 5e-3}
+    predictor = train_small(source, tmp_path / "run", "y", options=options, settings=settings)
+    low, high = (predictor.predict(TEXTS[:5], descriptors=[number] * 5).mean for number in (700.0, 1100.0))
+    assert (high > low + 1).all()
+    with pytest.raises(ValueError, match="trained with descriptors; expected 5 rows of 1 numbers"):
+        predictor.predict(TEXTS[:5])
+    with pytest.raises(ValueError, match="none missing"):
+        predictor.predict(TEXTS[:2], descriptors=[1.0, float("nan")])
+    mixed = predictor.predict([TEXTS[0], BAD, TEXTS[1]], descriptors=[[1000.0], [1.0], [900.0]])
+    assert mixed.mean[0] == pytest.approx(predictor.predict(TEXTS[0], descriptors=[1000.0]).mean[0], abs=1e-5)
+    assert mixed.mean[2] == pytest.approx(predictor.predict(TEXTS[1], descriptors=[900.0]).mean[0], abs=1e-5)
+
+
+def test_descriptors_for_a_run_without_are_refused(predictor: Predictor) -> None:
+    with pytest.raises(ValueError, match="this run has no descriptors"):
+        predictor.predict(TEXTS[:2], descriptors=[1.0, 2.0])
+
+
+def test_embeddings_do_not_mind_their_company(predictor: Predictor) -> None:
+    graphs, kept, _ = predictor.read_texts(TEXTS)
+    vectors = predictor.embed(graphs)
+    assert vectors.shape == (len(TEXTS), predictor.width) == (len(kept), 32)
+    one, _, _ = predictor.read_texts(TEXTS[3:4])
+    torch.testing.assert_close(predictor.embed(one)[0], vectors[3], atol=1e-5, rtol=1e-5)
+
+
+class Trap:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str, ...]]:
+        return os.system, (f"touch {self.mark}",)
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.json", "model.safetensors"])
+def test_a_pickle_in_a_run_is_refused_and_runs_nothing(run: Path, tmp_path: Path, name: str) -> None:
+    for number, trap in enumerate((pickle.dumps(Trap(tmp_path / "ran")), pickle.dumps(Trap(tmp_path / "ran"), 0))):
+        folder = tmp_path / str(number)
+        shutil.copytree(run, folder, ignore=shutil.ignore_patterns("store", "checkpoints"))
+        (folder / name).write_bytes(trap)
+        with pytest.raises(ValueError, match=name):
+            load(folder)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_weights_that_were_changed_are_named(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("store", "checkpoints"))
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-3] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+    with pytest.raises(ValueError, match=r"model\.safetensors does not match its checksum"):
+        load(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="is not trained to the end; go on with tokengt train"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda data: data.pop("task"),
+        lambda data: data.update(task=3),
+        lambda data: data.update(format="tokengt-run-9"),
+        lambda data: data.update(extra=1),
+        lambda data: data["model"].update(dim="wide"),
+        lambda data: data.update(members=7),
+    ],
+)
+def test_a_run_file_that_was_edited_is_one_sentence(run: Path, tmp_path: Path, edit: object) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("store", "checkpoints"))
+    data = json.loads((folder / "run.json").read_text())
+    edit(data)  # type: ignore[operator]
+    (folder / "run.json").write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"run\.json"):
+        load(folder).predict(TEXTS[:2])
+
+
+def test_no_run_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is no tokengt run: run\.json is missing"):
+        load(tmp_path)
+
+
+def test_a_run_says_what_it_was_made_with(predictor: Predictor) -> None:
+    assert predictor.spec.training.epochs == 2
+    assert predictor.spec.molecules == QUIET.policy
+    assert predictor.task.names == ("y", "z")

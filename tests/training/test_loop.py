@@ -1,0 +1,230 @@
+"""The training loop: what it learns, what it keeps, and that it can be stopped anywhere."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from tests.workflow.small import EXACT, TINY, molecules
+from tokengt import GraphBatch, TokenGT
+from tokengt.data.splits import Split
+from tokengt.data.store import Store
+from tokengt.interop.smiles import from_smiles
+from tokengt.presets import small
+from tokengt.training import checkpoint, loop
+from tokengt.training.checkpoint import read_newest
+from tokengt.training.config import TrainingConfig
+from tokengt.training.loop import State, Trainer, step_seed
+from tokengt.training.parts import Parts, cut
+from tokengt.training.progress import Progress
+from tokengt.training.resolve import apply_settings, resolve_model
+from tokengt.training.tasks import Task, TaskKind
+
+RECIPE = TrainingConfig(epochs=2, batch_tokens=60, accumulate=2, ema=0.9, checkpoint_seconds=-1.0, clip=0.5)
+
+
+class Stopped(Exception):
+    """Stands for a machine that lost its power."""
+
+
+class StopAfter(Progress):
+    """Ends the training in the middle of a step's bookkeeping."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(1, quiet=True)
+        self.left = steps
+
+    def advance(self, epochs: float, graphs: int) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Stopped
+
+
+def parts_of(count: int, targets: Tensor, kind: TaskKind, split: Split | None = None) -> tuple[Parts, Task, Store]:
+    texts, _ = molecules(count)
+    graphs = GraphBatch.collate([from_smiles(text) for text in texts])
+    store = Store.from_memory(graphs, targets, target_names=("y",), texts=texts)
+    places = torch.arange(count)
+    split = split or Split(places[: count - 8], places[count - 8 : count - 4], places[count - 4 :])
+    task = Task.fit(kind, targets[split.train], ("y",), None)
+    return cut(store.graphs, store.targets, "graph", split, by_row=False, undirected=True), task, store
+
+
+def solubility(count: int) -> Tensor:
+    return torch.tensor(molecules(count)[1], dtype=torch.float64)[:, None]
+
+
+def trainer(
+    data: tuple[Parts, Task, Store],
+    config: TrainingConfig,
+    folder: Path | None = None,
+    settings: Mapping[str, Any] = TINY,
+    **more: Any,
+) -> Trainer:
+    parts, task, store = data
+    model_config, _ = apply_settings(resolve_model(small(), store, task), config, _texts(settings))
+    torch.manual_seed(1)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric.launch()
+    return Trainer(fabric, TokenGT(model_config), parts, task, config, folder=folder, **more)
+
+
+def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in settings.items() if name.startswith("model.")}
+
+
+def weights(of: Trainer) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in of.model.state_dict().items()}
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[Parts, Task, Store]:
+    return parts_of(24, solubility(24), "regression")
+
+
+def test_a_run_stopped_at_any_step_ends_as_if_it_was_not(
+    data: tuple[Parts, Task, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "_CLOCK_STEPS", 1)
+    whole = trainer(data, RECIPE)
+    expected = whole.run()
+    assert expected.step >= 10
+    for steps in range(0, expected.step, 6):
+        folder = tmp_path / str(steps)
+        with pytest.raises(Stopped):
+            trainer(data, RECIPE, folder, progress=StopAfter(steps)).run()
+        torch.manual_seed(steps)  # whatever the generator of the new process is at
+        again = trainer(data, RECIPE, folder)
+        found = again.run(resume=True)
+        assert json.dumps(found.records) == json.dumps(expected.records)
+        assert found.best_epoch == expected.best_epoch
+        for name, tensor in weights(whole).items():
+            torch.testing.assert_close(again.model.state_dict()[name], tensor, rtol=0, atol=0)
+
+
+def test_a_finished_run_is_not_trained_again(data: tuple[Parts, Task, Store], tmp_path: Path) -> None:
+    first = trainer(data, RECIPE, tmp_path)
+    expected = first.run()
+    again = trainer(data, RECIPE, tmp_path, progress=StopAfter(0))
+    assert again.run(resume=True) == expected
+    torch.testing.assert_close(weights(again), weights(first), rtol=0, atol=0)
+
+
+def test_other_settings_do_not_go_on_with_a_checkpoint(data: tuple[Parts, Task, Store], tmp_path: Path) -> None:
+    trainer(data, RECIPE, tmp_path, fingerprint="a").run()
+    with pytest.raises(ValueError, match="other data or settings"):
+        trainer(data, RECIPE, tmp_path, fingerprint="b").run(resume=True)
+
+
+def test_another_number_of_threads_is_said(
+    data: tuple[Parts, Task, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer(data, RECIPE, tmp_path).run()
+    told: list[str] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    trainer(data, RECIPE, tmp_path, warn=told.append).run(resume=True)
+    assert any("threads was 1 and is 5" in sentence for sentence in told)
+
+
+def test_torn_checkpoints_are_named_and_training_begins_anew(data: tuple[Parts, Task, Store], tmp_path: Path) -> None:
+    first = trainer(data, RECIPE, tmp_path)
+    expected = first.run()
+    for file in (tmp_path / "checkpoints").iterdir():
+        file.write_bytes(file.read_bytes()[:100])
+    told: list[str] = []
+    again = trainer(data, RECIPE, tmp_path, warn=told.append)
+    assert again.run(resume=True).records == expected.records
+    assert len([sentence for sentence in told if "starting anew" in sentence]) == 2
+
+
+def test_stopped_again_while_writing_a_torn_checkpoint_anew_the_whole_one_is_left(
+    data: tuple[Parts, Task, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "_CLOCK_STEPS", 1)
+    with pytest.raises(Stopped):
+        trainer(data, RECIPE, tmp_path, progress=StopAfter(5)).run()
+    folder = tmp_path / "checkpoints"
+    (folder / "last.safetensors").write_bytes(b"torn")
+    before, _ = read_newest(folder)
+    assert before is not None
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    monkeypatch.setattr(checkpoint, "write_whole", stop)
+    with pytest.raises(Stopped):
+        trainer(data, RECIPE, tmp_path).run(resume=True)
+    after, _ = read_newest(folder)
+    assert after is not None
+    assert after.state == before.state
+
+
+def test_a_model_learns_twenty_molecules_by_heart() -> None:
+    data = parts_of(20, solubility(20), "regression", Split(torch.arange(20), *[torch.arange(0)] * 2))
+    config = TrainingConfig(epochs=60, batch_size=10, learning_rate=5e-3)
+    records = trainer(data, config, settings=EXACT).run().records
+    assert records[-1]["train_loss"] < records[0]["train_loss"] / 20
+
+
+def test_training_draws_leave_the_callers_generator_alone(data: tuple[Parts, Task, Store]) -> None:
+    subject = trainer(data, replace(RECIPE, epochs=1))
+    torch.manual_seed(3)
+    subject.run()
+    drawn = torch.rand(3)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(3))
+
+
+def test_the_best_epoch_is_kept_and_patience_ends_training(data: tuple[Parts, Task, Store]) -> None:
+    config = TrainingConfig(epochs=40, batch_size=8, learning_rate=0.02, patience=3)
+    subject = trainer(data, config)
+    state = subject.run()
+    values = [record["valid"]["rmse"] for record in state.records]
+    assert state.best_value == min(values)
+    assert state.best_epoch == values.index(min(values)) + 1
+    assert len(values) == state.best_epoch + 3 < 40
+    output = subject.outputs(subject.parts.valid)
+    found = data[1].predictions(output) - data[2].targets[subject.parts.valid.places]
+    assert float(found.square().mean().sqrt()) == pytest.approx(min(values), rel=1e-6)
+
+
+def test_without_a_metric_to_choose_by_the_first_epoch_is_not_kept() -> None:
+    """All validation labels are of one class: ROC AUC is undefined in every epoch, the loss is not."""
+    labels = torch.tensor([[0.0], [1.0]] * 8 + [[1.0]] * 4 + [[0.0], [1.0]] * 2, dtype=torch.float64)
+    state = trainer(parts_of(24, labels, "binary"), TrainingConfig(epochs=4)).run()
+    losses = [record["valid_loss"] for record in state.records]
+    assert losses.index(min(losses)) > 0
+    assert state.best_epoch in (losses.index(min(losses)) + 1, 4)
+
+
+def test_without_a_validation_part_the_last_epoch_is_kept() -> None:
+    places = torch.arange(16)
+    data = parts_of(16, solubility(16), "regression", Split(places, places[:0], places[:0]))
+    state = trainer(data, TrainingConfig(epochs=3, patience=1)).run()
+    assert state.best_epoch == len(state.records) == 3
+    assert "valid" not in state.records[0]
+
+
+def test_a_loss_that_is_no_number_ends_training_with_a_sentence(data: tuple[Parts, Task, Store]) -> None:
+    config = TrainingConfig(epochs=30, batch_size=4, learning_rate=1e25, clip=0.0, warmup=0.0)
+    with pytest.raises(ValueError, match=r"the training loss became .*; lower training\.learning_rate"):
+        trainer(data, config).run()
+
+
+def test_step_seeds_differ_by_every_part_of_their_key() -> None:
+    keys = [(seed, step, rank) for seed in (0, 1, 2**40) for step in range(20) for rank in range(3)]
+    seeds = [step_seed(*key) for key in keys]
+    assert len(set(seeds)) == len(keys)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert seeds == [step_seed(*key) for key in keys]
+
+
+def test_a_state_survives_json() -> None:
+    state = State(epoch=2, loss_sum=0.1, best_value=1 / 3, records=[{"train_loss": 2 / 3}])
+    assert State(**json.loads(json.dumps(vars(state)))) == state

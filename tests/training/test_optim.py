@@ -1,0 +1,85 @@
+import math
+from contextlib import suppress
+
+import pytest
+import torch
+from torch import nn
+
+from tokengt.training.config import TrainingConfig
+from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
+
+
+@pytest.mark.parametrize(
+    ("schedule", "progress", "share"),
+    [
+        ("cosine", 0.0, 0.0),
+        ("cosine", 0.05, 0.25),
+        ("cosine", 0.2, 1.0),
+        ("cosine", 0.6, 0.5),
+        ("cosine", 0.4, 0.5 * (1 + math.sqrt(0.5))),
+        ("cosine", 1.0, 0.0),
+        ("linear", 0.1, 0.5),
+        ("linear", 0.4, 0.75),
+        ("linear", 1.0, 0.0),
+        ("constant", 0.1, 0.5),
+        ("constant", 1.0, 1.0),
+    ],
+)
+def test_the_rate_rises_in_a_line_and_falls_by_its_schedule(schedule: str, progress: float, share: float) -> None:
+    config = TrainingConfig(learning_rate=0.01, warmup=0.2, schedule=schedule)  # type: ignore[arg-type]
+    assert rate_at(progress, config) == pytest.approx(0.01 * share, abs=1e-17)
+
+
+def test_without_warmup_the_first_rate_is_the_peak() -> None:
+    assert rate_at(0.0, TrainingConfig(learning_rate=0.5, warmup=0.0)) == 0.5
+
+
+def test_adamw_as_asked_for() -> None:
+    weight = nn.Parameter(torch.tensor([2.0]))
+    config = TrainingConfig(learning_rate=0.1, weight_decay=0.5, beta2=0.9)
+    optimizer = make_optimizer([weight], config)
+    weight.grad = torch.tensor([3.0])
+    set_rate(optimizer, 0.01)
+    optimizer.step()
+    # Decay 2 (1 - 0.01 x 0.5); the first step of Adam is the rate times the gradient's sign.
+    assert weight.item() == pytest.approx(2 * (1 - 0.005) - 0.01, rel=1e-6)
+    assert optimizer.param_groups[0]["betas"] == (0.9, 0.9)
+
+
+def test_the_average_by_hand() -> None:
+    weight = nn.Parameter(torch.tensor([0.0]))
+    average = MovingAverage([weight], 0.5)
+    with torch.no_grad():
+        weight.fill_(10.0)
+    average.update(0)  # decay 1/10
+    assert float(average.values[0]) == pytest.approx(9.0)
+    average.update(100)  # decay min(0.5, 101/110)
+    assert float(average.values[0]) == pytest.approx(9.5)
+
+
+def test_the_weights_come_back_after_the_block_whatever_happens() -> None:
+    weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+    average = MovingAverage([weight], 0.9)
+    with torch.no_grad():
+        weight.add_(5.0)
+    with suppress(KeyError), average.swapped_in():
+        assert weight.tolist() == [1.0, 2.0]
+        raise KeyError
+    assert weight.tolist() == [6.0, 7.0]
+    assert average.values[0].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("epochs", -1, "training.epochs is -1; expected 0 or more"),
+        ("ema", 1.0, "training.ema is 1.0; expected 0 or more and below 1"),
+        ("warmup", 1.0, "training.warmup is 1.0"),
+        ("learning_rate", math.nan, "training.learning_rate is nan"),
+        ("batch_size", 0, "batch_size is 0; expected at least 1"),
+        ("accumulate", 0, "accumulate is 0"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(field: str, value: float, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        TrainingConfig(**{field: value})  # type: ignore[arg-type]

@@ -1,0 +1,71 @@
+"""Parts of a data set: graphs, or rows of one graph, with the labels of one part shown."""
+
+import torch
+
+from tests.graphs import odd_graphs
+from tests.workflow.small import molecules
+from tokengt import Graph, GraphBatch, TokenGT
+from tokengt.data.packed import PackedGraphs
+from tokengt.data.splits import Split
+from tokengt.interop.molecules import pack_molecules
+from tokengt.presets import small
+from tokengt.training.parts import cut, level_rows, token_counts
+
+NAN = float("nan")
+
+
+def two_graphs() -> PackedGraphs:
+    """Graphs of 2 and 3 nodes with 1 and 2 edges."""
+    pair = Graph(num_nodes=2, edge_index=torch.tensor([[0], [1]]))
+    path = Graph(num_nodes=3, edge_index=torch.tensor([[0, 1], [1, 2]]))
+    return PackedGraphs.from_batch(GraphBatch.collate([pair, path]))
+
+
+def split(train: list[int], valid: list[int], test: list[int]) -> Split:
+    return Split(*(torch.tensor(part, dtype=torch.int64) for part in (train, valid, test)))
+
+
+def test_rows_of_every_level() -> None:
+    graphs = two_graphs()
+    assert level_rows(graphs, "graph").host.tolist() == [0, 1, 2]
+    assert level_rows(graphs, "node").host.tolist() == [0, 2, 5]
+    assert level_rows(graphs, "edge").host.tolist() == [0, 1, 3]
+
+
+def test_labels_a_graph_by_hand() -> None:
+    targets = torch.tensor([[1.0, NAN], [NAN, NAN], [0.0, 2.0], [3.0, NAN], [NAN, 1.0]], dtype=torch.float64)
+    parts = cut(two_graphs(), targets, "node", split([0], [1], []), by_row=False, undirected=False)
+    assert parts.labels_a_graph(parts.train).tolist() == [1, 4]
+    assert parts.train.places.tolist() == [0]
+
+
+def test_rows_show_the_labels_of_their_part_only() -> None:
+    targets = torch.arange(5, dtype=torch.float64)[:, None]
+    parts = cut(two_graphs(), targets, "node", split([0, 3], [1], [2, 4]), by_row=True, undirected=False)
+    assert parts.train.places.tolist() == [0, 1]
+    assert parts.valid.places.tolist() == [0]
+    assert parts.test.places.tolist() == [1]
+    assert torch.isnan(parts.train.targets).flatten().tolist() == [False, True, True, False, True]
+    assert parts.labels_a_graph(parts.train).tolist() == [1, 1]
+    assert parts.labels_a_graph(parts.test).tolist() == [0, 2]
+    assert parts.test.targets.flatten()[[2, 4]].tolist() == [2.0, 4.0]
+
+
+def test_graphs_without_edges_hold_no_rows_of_edges() -> None:
+    """The row after an empty graph belongs to the next one."""
+    batch = GraphBatch.collate([Graph(num_nodes=1), Graph(num_nodes=2, edge_index=torch.tensor([[0], [1]]))])
+    targets = torch.ones(1, 1, dtype=torch.float64)
+    parts = cut(PackedGraphs.from_batch(batch), targets, "edge", split([0], [], []), by_row=True, undirected=False)
+    assert parts.train.places.tolist() == [1]
+
+
+def test_token_counts_are_those_of_the_model() -> None:
+    texts, _ = molecules(6)
+    packed = PackedGraphs.from_molecules(pack_molecules(texts))
+    model = TokenGT(small()).eval()
+    tokens = model.encode(packed.gather(torch.arange(6)))
+    assert token_counts(packed, undirected=True).tolist() == tokens.segments.host_lengths.tolist()
+    directed = PackedGraphs.from_batch(GraphBatch.collate(odd_graphs()))
+    assert token_counts(directed, undirected=False).tolist() == [
+        1 + graph.num_nodes + graph.num_edges for graph in odd_graphs()
+    ]

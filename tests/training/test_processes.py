@@ -1,0 +1,106 @@
+"""Any number of processes, and any way to cut a step, takes the same steps."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.cli.command import settings, succeeded, tokengt, torchrun
+from tests.workflow.small import EXACT, QUIET, molecules, train_small, write_csv
+from tokengt.training.processes import DeviceConfig, deterministic
+
+# 50 training molecules in steps of 31 and 19: neither is a multiple of two processes.
+STEPS = {**EXACT, "training.epochs": 11, "training.batch_size": 31}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two targets with gaps, rows without any label, and single atoms, which have no edges."""
+    smiles, values = molecules(58)
+    texts = [*smiles, "C", "O", "N", "[Na+]"]
+    labels = [*values, -0.9, 1.1, 0.4, 2.0]
+    rows = (
+        (text, "" if place % 5 == 3 else value, "" if place % 7 == 3 else -2 * value)
+        for place, (text, value) in enumerate(zip(texts, labels, strict=True))
+    )
+    return write_csv(tmp_path_factory.mktemp("data") / "data.csv", ("smiles", "y", "z"), rows)
+
+
+@pytest.fixture(scope="module")
+def alone(source: Path) -> Path:
+    folder = source.with_name("alone")
+    train_small(source, folder, ("y", "z"), settings=STEPS)
+    return folder
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same_losses(folder: Path, alone: Path) -> None:
+    found, expected = records(folder), records(alone)
+    assert [record["step"] for record in found] == [record["step"] for record in expected]
+    assert expected[-1]["step"] >= 20
+    for name in ("train_loss", "valid_loss"):
+        ours, theirs = ([record[name] for record in each] for each in (found, expected))
+        assert ours == pytest.approx(theirs, abs=1e-10, rel=0)
+    assert len({record["train_loss"] for record in expected}) == len(expected)
+
+
+def train_with(processes: int, source: Path, folder: Path, *more: str, recipe: Mapping[str, Any] = STEPS) -> str:
+    options = ["--target", "y", "z", "--out", str(folder), "--device", "cpu", "--workers", "1", *settings(recipe)]
+    run = tokengt if processes == 1 else lambda *rest: torchrun(processes, *rest)
+    return succeeded(run("train", source, *options, *more)).stdout
+
+
+def test_two_processes_lose_as_one(source: Path, alone: Path) -> None:
+    folder = source.with_name("two")
+    said = train_with(2, source, folder)
+    assert_same_losses(folder, alone)
+    assert said.count("open ") == 1  # the second process says nothing
+
+
+def test_two_processes_that_share_the_weights_lose_as_one(source: Path, alone: Path) -> None:
+    folder = source.with_name("shared")
+    train_with(2, source, folder, "--strategy", "fsdp", recipe={**STEPS, "training.accumulate": 2})
+    assert_same_losses(folder, alone)
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_a_step_in_parts_is_the_same_step(source: Path, alone: Path, parts: int) -> None:
+    folder = source.with_name(f"parts-{parts}")
+    train_small(source, folder, ("y", "z"), settings={**STEPS, "training.accumulate": parts})
+    assert_same_losses(folder, alone)
+
+
+def test_more_parts_than_molecules_is_the_same_step(source: Path) -> None:
+    """Some parts are then empty."""
+    recipe = {**EXACT, "training.batch_size": 2, "training.epochs": 1}
+    losses = []
+    for parts in (1, 5):
+        folder = source.with_name(f"few-{parts}")
+        train_small(source, folder, ("y", "z"), settings={**recipe, "training.accumulate": parts}, options=QUIET)
+        losses.append(records(folder)[0]["train_loss"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-10, rel=0)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="devices is 0; expected at least 1"):
+        DeviceConfig("cpu", 0)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="torch finds no GPU"):
+            DeviceConfig("cuda")
+
+
+def test_deterministic_algorithms_only_for_the_time_of_the_block() -> None:
+    assert not torch.are_deterministic_algorithms_enabled()
+    with suppress(KeyError), deterministic(torch.device("cpu")):
+        assert torch.are_deterministic_algorithms_enabled()
+        raise KeyError
+    assert not torch.are_deterministic_algorithms_enabled()
+    with deterministic(torch.device("cuda")):
+        assert not torch.are_deterministic_algorithms_enabled()

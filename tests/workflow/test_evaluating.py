@@ -1,0 +1,101 @@
+"""Comparing predictions with the labels of a file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.workflow.small import molecule_csv, molecules, read_csv, train_small, write_csv
+from tokengt.data.manifest import Recipe
+from tokengt.data.prepare import prepare
+from tokengt.inference import Predictor
+from tokengt.interop.molecules import MoleculePolicy
+from tokengt.workflow.evaluating import evaluate
+from tokengt.workflow.fitting import TrainOptions
+
+
+@pytest.fixture(scope="module")
+def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    folder = tmp_path_factory.mktemp("run")
+    return train_small(molecule_csv(folder / "data.csv"), folder / "run", ("y", "z"))
+
+
+def test_numbers_by_hand(predictor: Predictor, tmp_path: Path) -> None:
+    texts = ["CCO", "CCN", "C1", "c1ccccc1", "CCC"]
+    labels = [("1", "2"), ("", "3"), ("1", "1"), ("0", ""), ("", "")]
+    rows = [(text, *own) for text, own in zip(texts, labels, strict=True)]
+    source = write_csv(tmp_path / "test.csv", ("smiles", "y", "z"), rows)
+    found = evaluate(predictor, source, quiet=True, out=tmp_path / "out")
+    good = predictor.predict([texts[0], texts[1], texts[3]]).mean
+    y = np.array([good[0, 0] - 1, good[2, 0] - 0])
+    z = np.array([good[0, 1] - 2, good[1, 1] - 3])
+    assert found.metrics["rmse/y"] == pytest.approx(np.sqrt((y**2).mean()), rel=1e-5)
+    assert found.metrics["mae/z"] == pytest.approx(np.abs(z).mean(), rel=1e-5)
+    assert found.metrics["rmse"] == pytest.approx((found.metrics["rmse/y"] + found.metrics["rmse/z"]) / 2)
+    assert (found.rows, found.rejected, found.strange) == (3, 1, 0)
+    assert "over 3 rows, 1 rows rejected" in str(found)
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["metrics"] == pytest.approx(found.metrics)
+    assert (tmp_path / "out" / "parity.png").is_file()
+
+
+def test_the_test_part_evaluates_as_its_run_says(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv")
+    predictor = train_small(source, tmp_path / "run", ("y", "z"))
+    rows = [(row["smiles"], row["y"], row["z"]) for row in read_csv(tmp_path / "run" / "predictions.csv")]
+    found = evaluate(predictor, write_csv(tmp_path / "test.csv", ("smiles", "y", "z"), rows), quiet=True)
+    told = json.loads((tmp_path / "run" / "summary.json").read_text())["test"]
+    assert {name: value for name, value in found.metrics.items() if value == value} == pytest.approx(
+        {name: value for name, value in told.items() if value is not None}, rel=1e-4
+    )
+
+
+def test_classes_in_another_order_and_of_another_kind(tmp_path: Path) -> None:
+    smiles, values = molecules(30)
+    labels = ["b" if value > -3 else "a" for value in values]
+    source = write_csv(tmp_path / "data.csv", ("smiles", "kind"), zip(smiles, labels, strict=True))
+    predictor = train_small(source, tmp_path / "run", "kind", task="multiclass")
+    told = [predictor.task.classes[place] for place in predictor.predict(smiles).mean.argmax(1)]  # type: ignore[index]
+    some = [("b", smiles[0], "b"), ("zebra", smiles[1], ""), ("b", smiles[2], "b"), ("", smiles[3], "")]
+    test = write_csv(tmp_path / "test.csv", ("kind", "smiles", "x"), some)
+    found = evaluate(predictor, test, quiet=True)
+    assert (found.rows, found.strange) == (2, 1)
+    assert found.metrics["accuracy"] == np.mean([told[place] == "b" for place in (0, 2)])
+    assert "1 labels of a class the run does not know" in str(found)
+
+
+def test_a_frame_and_a_store_are_a_file(predictor: Predictor, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    source = molecule_csv(tmp_path / "test.csv", 12)
+    expected = evaluate(predictor, source, quiet=True)
+    assert evaluate(predictor, pandas.read_csv(source), quiet=True) == expected
+    store = prepare(source, tmp_path / "store", Recipe(targets=("y", "z")), workers=1, progress=False)
+    assert evaluate(predictor, store, quiet=True) == expected
+    assert evaluate(predictor, tmp_path / "store", quiet=True) == expected
+    other = pandas.read_csv(source).rename(columns={"smiles": "drug"})
+    assert evaluate(predictor, other, smiles="drug", quiet=True) == expected
+
+
+def test_a_store_of_other_molecules_or_descriptors_is_refused(predictor: Predictor, tmp_path: Path) -> None:
+    """Its numbers would be read as what they are not."""
+    source = molecule_csv(tmp_path / "test.csv", 12)
+    recipe = Recipe(targets=("y", "z"), policy=MoleculePolicy(hydrogens="explicit"))
+    prepare(source, tmp_path / "explicit", recipe, workers=1, progress=False)
+    with pytest.raises(ValueError, match="hydrogens"):
+        evaluate(predictor, tmp_path / "explicit", quiet=True)
+    rows = [(text, value, place, -place) for place, (text, value) in enumerate(zip(*molecules(20), strict=True))]
+    both = write_csv(tmp_path / "both.csv", ("smiles", "y", "a", "b"), rows)
+    options = TrainOptions(quiet=True, workers=1, descriptors=("a", "b"))
+    own = train_small(both, tmp_path / "run", "y", options=options)
+    prepare(both, tmp_path / "turned", Recipe(targets=("y",), descriptors=("b", "a")), workers=1, progress=False)
+    with pytest.raises(ValueError, match="descriptors"):
+        evaluate(own, tmp_path / "turned", quiet=True)
+
+
+def test_no_labels_is_one_sentence(predictor: Predictor, tmp_path: Path) -> None:
+    blank = write_csv(tmp_path / "blank.csv", ("smiles", "y", "z"), [("CCO", "", "")])
+    with pytest.raises(ValueError, match=r"blank\.csv has no label of y, z to compare with"):
+        evaluate(predictor, blank, quiet=True)
+    without = write_csv(tmp_path / "without.csv", ("smiles", "y"), [("CCO", 1)])
+    with pytest.raises(ValueError, match="no column 'z'"):
+        evaluate(predictor, without, quiet=True)
