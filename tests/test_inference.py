@@ -162,10 +162,10 @@ def test_descriptors_for_a_run_without_are_refused(predictor: Predictor) -> None
 
 def test_embeddings_do_not_mind_their_company(predictor: Predictor) -> None:
     graphs, kept, _ = predictor.read_texts(TEXTS)
-    vectors = predictor.embed(graphs)
+    vectors = predictor.embed_graphs(graphs)
     assert vectors.shape == (len(TEXTS), predictor.width) == (len(kept), 32)
     one, _, _ = predictor.read_texts(TEXTS[3:4])
-    torch.testing.assert_close(predictor.embed(one)[0], vectors[3], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(predictor.embed_graphs(one)[0], vectors[3], atol=1e-5, rtol=1e-5)
 
 
 class Trap:
@@ -196,7 +196,7 @@ def test_weights_that_were_changed_are_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model\.safetensors does not match its checksum"):
         load(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="is not trained to the end; go on with tokengt train"):
+    with pytest.raises(ValueError, match="is not trained to the end; go on with the same command and --resume"):
         load(folder)
 
 

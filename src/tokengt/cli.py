@@ -22,11 +22,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
     except (ValueError, OSError, ImportError) as error:
-        print(f"tokengt: {error}", file=sys.stderr)
-        return 2
+        return _refused(str(error))
+    except (MemoryError, RuntimeError) as error:
+        # torch has a class of its own for a GPU that is full, below RuntimeError.
+        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
+            raise
+        return _refused(f"out of memory; lower training.batch_size or raise training.accumulate ({error})")
     except KeyboardInterrupt:
-        print("tokengt: stopped; the same command with --resume goes on (prepare: the same command)", file=sys.stderr)
-        return 130
+        return _refused("stopped; prepare goes on by the same command, train and finetune with --resume", 130)
+    return status
+
+
+def _refused(sentence: str, status: int = 2) -> int:
+    """One sentence, from the first of several processes alone."""
+    if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"tokengt: {sentence}", file=sys.stderr)
     return status
 
 

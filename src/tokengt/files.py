@@ -16,6 +16,8 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     The bytes go to a temporary neighbour, which is flushed to disk and then renamed over ``path``; when anything
     fails it is removed. An error of the disk names ``path``.
     """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; expected the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     with _naming(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -24,7 +26,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(name, 0o644)
+            os.chmod(name, 0o666 & ~_umask())
             os.replace(name, path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -42,6 +44,13 @@ def remove_leftovers(path: Path) -> None:
     """Remove what a killed process left of its attempts to write ``path``."""
     for leftover in path.parent.glob(f".{path.name}.*"):
         leftover.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The user's mask, which can only be read by setting it; a temporary file ignores it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 @contextmanager

@@ -243,7 +243,7 @@ def _texts(inputs: Any) -> list[Any] | None:
 
 
 def _scaled(graphs: PackedGraphs, descriptors: Descriptors) -> PackedGraphs:
-    if graphs.graph_features is None or not descriptors.names:
+    if graphs.graph_features is None or not descriptors.mean:
         return graphs
     return graphs.with_graph_features(descriptors.scaled(graphs.graph_features))
 

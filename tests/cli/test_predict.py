@@ -26,7 +26,7 @@ def test_two_processes_write_the_same_bytes(folder: Path) -> None:
         said = succeeded(
             tokengt("predict", folder / "run", folder / "new.csv", "--out", folder / name, "--uncertainty", "3")
         ).stdout
-        assert "22 rows, 2 of them without a prediction: see the column reason" in said
+        assert "22 rows, 2 of which could not be read (see the column reason)" in said
     assert (folder / "a.csv").read_bytes() == (folder / "b.csv").read_bytes()
     found = read_csv(folder / "a.csv")
     assert [row["id"] for row in found] == [f"id{place}" for place in range(22)]

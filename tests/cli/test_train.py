@@ -76,7 +76,7 @@ def test_evaluate_and_embed(folder: Path) -> None:
     assert (found["rows"], found["rejected"]) == (40, 1)
     assert found["metrics"]["rmse"] > 0
     said = succeeded(tokengt("embed", folder / "run", folder / "data.csv", "--out", folder / "v.npz")).stdout
-    assert "41 rows, 1 of them without" in said
+    assert "41 rows, 1 of which could not be read" in said
 
 
 @pytest.mark.parametrize(

@@ -183,3 +183,12 @@ def test_ten_thousand_molecules_take_no_loop() -> None:
     assert time.perf_counter() - start < 4  # 0.3 s alone on one core
     # Every molecule stands there about nine times, so nearly all of test also stand in train.
     assert report.counts["train", "test"] == len(random_split(count, 0).test)
+
+
+def test_the_table_of_elements_is_that_of_rdkit() -> None:
+    from rdkit.Chem import GetPeriodicTable
+
+    from tokengt.data.leaks import _symbol
+
+    assert [_symbol(row) for row in range(118)] == [GetPeriodicTable().GetElementSymbol(n) for n in range(1, 119)]
+    assert _symbol(118) == "*"

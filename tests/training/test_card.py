@@ -46,7 +46,7 @@ def test_a_card_says_what_was_learned_from_what() -> None:
     card = model_card(FACTS)
     assert "Predicts for each molecule: `logSolubility` (numbers in the units of the training file" in card
     assert section(card, "Data").splitlines() == [
-        "- File: `esol.csv.xz`, 1,130 rows, 2 rejected (`rejected.csv` says which and why)",
+        "- File: `esol.csv.xz`, 1,130 rows, 2 rejected (`rejected.csv` in the store says which and why)",
         f"- SHA-256: `{'ab' * 32}`",
         "- Split: random, seed 0; 902 train, 113 valid, 113 test",
         "- Training labels: `logSolubility` 902",
@@ -113,7 +113,7 @@ def test_descriptors_are_asked_for() -> None:
         ({"unseen_elements": {"Se": 1}}, "Se occurs in 1 molecule of the other parts but in none of training."),
         ({"train_labels": (99,)}, "`logSolubility` has only 99 training labels."),
         ({"test": {"rmse": 2.1}}, "On the test part this model is no better than the floor (rmse): do not use it."),
-        ({"test": {"rmse": NAN}}, "On the test part this model is no better than the floor (rmse): do not use it."),
+        ({"test": {"rmse": NAN}}, "The test part cannot tell how good this model is: rmse is not defined there."),
         ({"notes": ("Two epochs only.",)}, "Two epochs only."),
     ],
 )

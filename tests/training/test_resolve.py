@@ -117,7 +117,10 @@ def test_labels_of_training_graphs_are_their_rows() -> None:
 def test_splits_that_cannot_be_are_one_sentence() -> None:
     with pytest.raises(ValueError, match="a scaffold split needs molecules"):
         make_splits(graph_store([ring(4), ring(5)]), SplitRequest("scaffold"))
-    with pytest.raises(ValueError, match="--split is 'half'; expected random, scaffold or the split column"):
+    with pytest.raises(
+        ValueError,
+        match="--split is 'half'; expected random, scaffold, or the split of the data: the data",
+    ):
         make_splits(molecule_store(), SplitRequest("half"))
     with pytest.raises(ValueError, match="--folds makes its own splits"):
         make_splits(molecule_store(), SplitRequest("half", folds=3))
@@ -130,9 +133,9 @@ def test_folds_by_scaffold_cut_no_scaffold() -> None:
 
 
 def test_a_split_in_words() -> None:
-    assert str(SplitRequest()) == "random, seed 0, 80% / 10% / 10%"
+    assert str(SplitRequest("random")) == "random, seed 0, 80% / 10% / 10%"
     assert str(SplitRequest("scaffold")) == "whole scaffolds, 80% / 10% / 10%"
-    assert str(SplitRequest(folds=5, seed=2)) == "5 folds, random, seed 2"
+    assert str(SplitRequest("random", folds=5, seed=2)) == "5 folds, random, seed 2"
     assert str(SplitRequest("part")) == "by the column 'part'"
 
 
@@ -149,7 +152,8 @@ def test_settings_reach_their_fields() -> None:
 def test_text_labels_need_multiclass() -> None:
     store = molecule_store(4)
     target = replace(store.manifest.targets[0], classes=("a", "b"))
-    store = replace(store, manifest=replace(store.manifest, targets=(target,)))
+    places = torch.tensor([[0.0], [1.0], [1.0], [0.0]], dtype=torch.float64)
+    store = replace(store, manifest=replace(store.manifest, targets=(target,)), targets=places)
     with pytest.raises(ValueError, match="target 'y' holds text; expected numbers for --task regression"):
         fit_task("regression", store, torch.zeros(4, 1, dtype=torch.float64))
     assert fit_task(None, store, torch.zeros(4, 1, dtype=torch.float64)).kind == "multiclass"
@@ -162,3 +166,27 @@ def test_descriptors_are_scaled_by_their_training_rows() -> None:
     assert fitted.scaled(torch.tensor([[4.0, 6.0]])).tolist() == [[2.0, 1.0]]
     large = Descriptors.fit(("a",), torch.tensor([[1e8], [1e8 + 16]]))
     assert large.scaled(torch.tensor([[1e8], [1e8 + 16]])).flatten().tolist() == [-1.0, 1.0]
+
+
+def test_both_directions_of_an_edge_stay_in_one_part() -> None:
+    """Otherwise the answer to a test edge stands in the training part, at its reverse."""
+    store = graph_store([ring(20)], "edge")
+    splits, by_row = make_splits(store, SplitRequest("random", seed=3))
+    folds, _ = make_splits(store, SplitRequest("random", folds=4))
+    assert by_row
+    for split in (*splits, *folds):
+        codes = split.codes(40)
+        # ring() lists every edge in one direction first, then all of them in the other.
+        assert torch.equal(codes[:20], codes[20:])
+        assert (codes >= 0).all()
+    assert len(splits[0].test) == 4
+
+
+def test_the_kind_of_a_task_follows_from_all_labels() -> None:
+    """Zeros and ones in the training part alone do not make a binary task."""
+    graphs = GraphBatch.collate([ring(3 + place) for place in range(6)])
+    targets = torch.tensor([[0.0], [1.0], [1.0], [0.0], [2.5], [3.5]])
+    store = Store.from_memory(graphs, targets, target_names=("y",))
+    assert fit_task(None, store, store.targets[:4]).kind == "regression"
+    with pytest.raises(ValueError, match=r"target 'y' holds 2.5; expected 0 or 1"):
+        fit_task("binary", store, store.targets[:4])

@@ -99,3 +99,16 @@ def test_no_labels_is_one_sentence(predictor: Predictor, tmp_path: Path) -> None
     without = write_csv(tmp_path / "without.csv", ("smiles", "y"), [("CCO", 1)])
     with pytest.raises(ValueError, match="no column 'z'"):
         evaluate(predictor, without, quiet=True)
+
+
+def test_plain_numbers_in_a_store_name_the_classes_they_spell(tmp_path: Path) -> None:
+    """A store prepared without --task multiclass holds 1 and 2, not the places of these classes."""
+    smiles, _ = molecules(30)
+    rows = [(text, 1 + place % 3) for place, text in enumerate(smiles)]
+    source = write_csv(tmp_path / "data.csv", ("smiles", "y"), rows)
+    predictor = train_small(source, tmp_path / "run", "y", task="multiclass")
+    some = write_csv(tmp_path / "some.csv", ("smiles", "y"), [row for row in rows if row[1] < 3] + [("CCO", 7)])
+    prepare(some, tmp_path / "store", Recipe(smiles="smiles", targets=("y",)), workers=1, progress=False)
+    from_file, from_store = evaluate(predictor, some, quiet=True), evaluate(predictor, tmp_path / "store", quiet=True)
+    assert from_store.metrics == pytest.approx(from_file.metrics)
+    assert (from_store.rows, from_store.strange) == (from_file.rows, from_file.strange) == (20, 1)

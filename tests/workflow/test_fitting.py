@@ -194,7 +194,7 @@ def test_finetuning_begins_with_the_old_weights(tmp_path: Path) -> None:
             options=QUIET,
         )
         assert new.task.kind == "binary"
-        assert new.spec.training.learning_rate == 3e-4
+        assert new.spec.training.learning_rate == (1e-2 if freeze else 1e-3)
         state = new.members[0].model.state_dict()
         same = {name: torch.equal(state[name], old[name]) for name in old if not name.startswith("head.")}
         assert all(same.values()) == freeze
@@ -343,3 +343,23 @@ def test_settings_from_python_are_those_of_the_command(tmp_path: Path) -> None:
     spec = train_small(source, tmp_path / "run", "y", settings=settings).spec
     assert (spec.training.ema, spec.training.schedule, spec.model.identifiers.sign_flip) == (0.5, "linear", False)
     assert spec.model.dim == TINY["model.dim"]
+
+
+def test_graphs_with_features_of_their_own_are_predicted_as_they_were_tested(tmp_path: Path) -> None:
+    """What is known of a graph as a whole is scaled in training, so it must be in prediction."""
+    from torch_geometric.data import Data
+
+    generator = torch.Generator().manual_seed(0)
+    datas = []
+    for place in range(30):
+        known = 100 + 50 * torch.rand(1, 2, generator=generator)
+        edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        y = known.sum()[None] / 100 + place % 2
+        datas.append(Data(x=torch.rand(3, 2, generator=generator), edge_index=edges, graph_features=known, y=y))
+    predictor = train_small(datas, tmp_path / "run")
+    told = {int(row["line"]) - 1: float(row["predicted_y"]) for row in read_csv(tmp_path / "run" / "predictions.csv")}
+    assert len(told) == 3
+    for place, value in told.items():
+        assert predictor.predict([datas[place]]).mean[0, 0] == pytest.approx(value, rel=1e-5)
+    moved = Data(x=datas[0].x, edge_index=datas[0].edge_index, graph_features=datas[0].graph_features + 100)
+    assert abs(predictor.predict([moved])[0, 0] - predictor.predict([datas[0]])[0, 0]) > 1e-3

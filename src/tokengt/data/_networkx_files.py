@@ -28,7 +28,9 @@ class _File:
     rows: Mapping[Level, _Rows]
 
 
-def read_networkx_folder(path: Path, targets: Sequence[str], level: Level | None = None) -> LabelledGraphs:
+def read_networkx_folder(
+    path: Path, targets: Sequence[str], level: Level | None = None, *, labelled: bool = True
+) -> LabelledGraphs:
     """All ``*.json`` of the folder, in the order of their names; a file that cannot be read is rejected with its name.
 
     Features are the attributes that every node (edge) of every file has as a number or a list of numbers, in the order
@@ -48,7 +50,7 @@ def read_networkx_folder(path: Path, targets: Sequence[str], level: Level | None
     if not files:
         why = f": {rejected[0][1]}" if rejected else ""
         raise ValueError(f"{path} holds no NetworkX JSON file that can be read{why}")
-    level = _level(path, files, targets, level)
+    level = _level(path, files, targets, level) if labelled or level is None else level
     nodes = _common([file.rows["node"] for file in files], targets)
     edges = _common([file.rows["edge"] for file in files if file.rows["edge"]], targets)
     records = []

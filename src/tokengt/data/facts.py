@@ -2,6 +2,7 @@
 
 import errno
 import json
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -78,9 +79,7 @@ def _note(path: Path) -> Path:
 def _writable(folder: Path) -> bool:
     try:
         folder.mkdir(exist_ok=True)
-        probe = folder / ".probe"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return False

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tokengt.data._labelled import LabelledGraphs, Level, Record, assembled, level_rows
 from tokengt.data._networkx_files import read_networkx_folder
 from tokengt.data._pyg_collated import read_collated
@@ -17,9 +19,11 @@ __all__ = [
     "LabelledGraphs",
     "Level",
     "is_graph_source",
+    "is_networkx_folder",
     "load_pyg",
     "read_networkx_folder",
     "read_pyg",
+    "read_pyg_graphs",
     "read_pyg_list",
 ]
 _LIST = Path("the list of graphs")
@@ -54,6 +58,24 @@ def read_pyg(path: Path, target: str | None = None, level: Level | None = None) 
 def read_pyg_list(datas: Sequence[Any], target: str | None = None, level: Level | None = None) -> LabelledGraphs:
     """:func:`read_pyg` of PyG data in memory."""
     return _one_by_one(_LIST, [PyGFile(_LIST, list(datas))], target, level)
+
+
+def read_pyg_graphs(path: Path, level: Level) -> LabelledGraphs:
+    """The graphs of a PyG data set alone: whatever labels and masks it has are not looked at."""
+    records, rejected = [], []
+    datas = [data for file in pyg_files(path) for data in listed(file)]
+    for number, data in enumerate(datas, 1):
+        try:
+            graph = _graph(data)
+        except ValueError as error:
+            rejected.append((number, str(error)))
+            continue
+        records.append(Record(number, graph, torch.empty(level_rows(graph, level), 0, dtype=torch.float64)))
+    return assembled(path, records, rejected, level, ())
+
+
+def is_networkx_folder(path: Path) -> bool:
+    return path.is_dir() and not data_files(path)
 
 
 def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Level | None) -> LabelledGraphs:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokengt.data._pyg_files import data_files
 from tokengt.data.cells import number_label
-from tokengt.data.graph_sources import LabelledGraphs, read_networkx_folder, read_pyg
+from tokengt.data.graph_sources import LabelledGraphs, is_networkx_folder, read_networkx_folder, read_pyg
 from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn
 from tokengt.data.packed import PackedGraphs
 from tokengt.data.shards import Rejected
@@ -65,7 +65,7 @@ def _labelled(source: Path, recipe: Recipe) -> LabelledGraphs:
     ):
         if value:
             raise ValueError(f"{source} holds graphs and no table of molecules: {option} means nothing there")
-    if source.is_dir() and not data_files(source):
+    if is_networkx_folder(source):
         return read_networkx_folder(source, recipe.targets, recipe.level)
     if len(recipe.targets) > 1:
         raise ValueError(f"{source}: a PyG data set has one attribute of labels; --target names {recipe.targets}")

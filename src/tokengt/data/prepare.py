@@ -93,12 +93,23 @@ def _resolved(recipe: Recipe, table: Table) -> Recipe:
     if recipe.level not in (None, "graph"):
         raise ValueError(f"{table.path} is a table of molecules with a target a molecule; --level must be graph")
     if recipe.smiles is not None or table.text_column is not None:
-        return replace(recipe, level="graph")
+        return _distinct(replace(recipe, level="graph"), table)
     named = [column for column in table.columns if column.lower() == "smiles"]
     if len(named) != 1:
         columns = ", ".join(table.columns)
         raise ValueError(f"{table.path}: say with --smiles which column holds the SMILES; the columns are {columns}")
-    return replace(recipe, level="graph", smiles=named[0])
+    return _distinct(replace(recipe, level="graph", smiles=named[0]), table)
+
+
+def _distinct(recipe: Recipe, table: Table) -> Recipe:
+    """One column cannot be the molecule and what is learned of it, nor the split and either of them."""
+    text = recipe.smiles or table.text_column
+    given = [("--target", name) for name in recipe.targets] + [("--descriptors", name) for name in recipe.descriptors]
+    for option, name in given:
+        if name in (text, recipe.split):
+            what = "the molecules" if name == text else "the split"
+            raise ValueError(f"{table.path}: {option} names column {name!r}, which holds {what}; choose another")
+    return recipe
 
 
 def _rdkit_version() -> str:

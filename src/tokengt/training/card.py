@@ -90,7 +90,9 @@ def card_warnings(facts: CardFacts) -> list[str]:
     found = []
     thing = _thing(facts)
     metric = facts.task.metric
-    if facts.test and facts.floor and not facts.task.is_better(facts.test[metric], facts.floor.get(metric)):
+    if facts.test and math.isnan(facts.test[metric]):
+        found.append(f"The test part cannot tell how good this model is: {metric} is not defined there.")
+    elif facts.test and facts.floor and not facts.task.is_better(facts.test[metric], facts.floor.get(metric)):
         found.append(f"On the test part this model is no better than the floor ({metric}): do not use it.")
     if facts.shared:
         things = "Molecules" if facts.molecules else "Graphs"
@@ -149,7 +151,7 @@ def _data(facts: CardFacts) -> str:
     parts = ", ".join(f"{count:,} {name}" for name, count in facts.counts.items())
     lines = [
         f"File: {_code(facts.source)}, {_count(facts.rows, 'row')}, {facts.rejected:,} rejected "
-        "(`rejected.csv` says which and why)"
+        "(`rejected.csv` in the store says which and why)"
         if facts.rejected
         else f"File: {_code(facts.source)}, {_count(facts.rows, 'row')}, none rejected",
         f"SHA-256: `{facts.sha256}`",
@@ -161,6 +163,7 @@ def _data(facts: CardFacts) -> str:
 
 def _use(facts: CardFacts) -> str:
     example = '["CCO", "c1ccccc1O"]' if facts.molecules else "graphs"
+    example += ", descriptors=numbers" if facts.descriptors else ""
     file = "new.csv" if facts.molecules else "new.pt"
     needs = []
     if facts.text_column is not None:

@@ -35,8 +35,9 @@ class Checkpoint:
 def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     state = json.dumps(checkpoint.state)
-    metadata = {"format": _FORMAT, "state": state, "sha256": _digest(tensors, state)}
-    write_whole(file, save(tensors, metadata=metadata))
+    # One key: safetensors writes several in an order that changes from process to process.
+    about = json.dumps({"format": _FORMAT, "sha256": _digest(tensors, state), "state": state})
+    write_whole(file, save(tensors, metadata={"tokengt": about}))
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
@@ -47,9 +48,13 @@ def read_checkpoint(file: Path) -> Checkpoint:
     """
     try:
         with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata() or {}
+            about = (opened.metadata() or {}).get("tokengt", "{}")
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118, no dict
     except (SafetensorError, OSError) as error:
+        raise ValueError(f"checkpoint {file} cannot be read ({error}): it is torn or was changed") from error
+    try:
+        metadata = json.loads(about)
+    except ValueError as error:
         raise ValueError(f"checkpoint {file} cannot be read ({error}): it is torn or was changed") from error
     if metadata.get("format") != _FORMAT:
         raise ValueError(f"checkpoint {file} has format {metadata.get('format')!r}; expected {_FORMAT!r}")
@@ -61,9 +66,17 @@ def read_checkpoint(file: Path) -> Checkpoint:
 def write_last(folder: Path, checkpoint: Checkpoint) -> None:
     """Write ``last``; the one it replaces stays as ``previous``."""
     last = folder / "last.safetensors"
-    if last.exists():
+    if last.exists() and _is_whole(last):
         last.replace(folder / "previous.safetensors")
     write_checkpoint(last, checkpoint)
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        read_checkpoint(file)
+    except ValueError:
+        return False
+    return True
 
 
 def read_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:

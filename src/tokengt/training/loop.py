@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from tokengt.data.batching import epoch_steps, evaluation_batches
 from tokengt.draws import chain
+from tokengt.files import remove_leftovers
 from tokengt.model import TokenGT
 from tokengt.training.checkpoint import Checkpoint, read_newest, write_checkpoint, write_last
 from tokengt.training.config import TrainingConfig
@@ -98,11 +99,14 @@ class Trainer:
 
     def run(self, resume: bool = False) -> State:
         """Train to the end; leaves the best weights of the run in the model."""
+        if self.folder is not None and self.fabric.is_global_zero:
+            remove_leftovers(self.folder / "last.safetensors")
+            remove_leftovers(self.folder / "best.safetensors")
         if resume:
             self._restore()
         self.on_epoch(self.state.records)
         with deterministic(self.fabric.device), torch.random.fork_rng(self._cuda_devices):
-            self.progress.start(float(self.state.epoch))
+            self.progress.start(self.state.epoch)
             try:
                 while not self.state.finished:
                     self._epoch()
@@ -208,9 +212,10 @@ class Trainer:
         """
         best, least = self.state.best_value, self.state.best_loss
         falls = loss is not None and least is not None and loss < least
-        if self.task.kind == "regression" and len(self.task.names) > 1:
+        if value is None or (self.task.kind == "regression" and len(self.task.names) > 1):
             return value is None or falls
-        return value is None or self.task.is_better(value, best) or (value == best and falls)
+        tied = value == best or (math.isnan(value) and (best is None or math.isnan(best)))
+        return self.task.is_better(value, best) or (tied and falls)
 
     def _validation(self) -> dict[str, Any]:
         part = self.parts.valid
@@ -225,20 +230,21 @@ class Trainer:
 
     @torch.no_grad()
     def outputs(self, part: Part) -> Float[Tensor, "rows out"]:
-        """The model's outputs for a part's graphs, in the order of :meth:`rows_of`, on the CPU of every process."""
+        """The model's outputs for the rows of a part's graphs, in their order, on the CPU of every process."""
         self.model.eval()
         batches = evaluation_batches(part.places, self.parts.tokens)
         world, rank = self.fabric.world_size, self.fabric.global_rank
-        rows = level_rows(self.parts.graphs, self.parts.level)
+        _, rows = level_rows(self.parts.graphs, self.parts.level).take(part.places)
         out = torch.zeros(rows.total, self.task.out_dim, dtype=torch.float64, device=self.fabric.device)
         # Every process makes the same number of calls: a sharded model gathers its weights in each of them.
         for first in range(0, len(batches), world):
             mine = batches[min(first + rank, len(batches) - 1)]
             values = self.forward(self._batch(mine))
             if first + rank < len(batches):
-                out.index_copy_(0, rows.take(mine)[0].to(out.device), values.double())
+                index, _ = rows.take(torch.searchsorted(part.places, mine))
+                out.index_copy_(0, index.to(out.device), values.double())
         self.model.train()
-        return self._of(part, self._summed(out).cpu())
+        return self._summed(out).cpu()
 
     def _of(self, part: Part, table: Float[Tensor, "rows columns"]) -> Float[Tensor, "chosen columns"]:
         """The rows of a table that belong to a part's graphs."""
@@ -329,7 +335,7 @@ class Trainer:
 
     @property
     def _environment(self) -> dict[str, Any]:
-        return environment() | {"device": self.fabric.device.type, "processes": self.fabric.world_size}
+        return environment(self.fabric.world_size) | {"device": self.fabric.device.type}
 
     @property
     def _cuda_devices(self) -> list[int]:

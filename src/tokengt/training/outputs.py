@@ -34,7 +34,7 @@ def cells(
 def label_cells(task: Task, targets: Float[Tensor, "rows targets"]) -> list[list[str]]:
     """Labels as a person wrote them: numbers, or the names of classes."""
     if task.classes is None:
-        return [[_number(value, 12) for value in row] for row in targets.tolist()]
+        return [[_number(value) for value in row] for row in targets.tolist()]
     return [["" if value != value else task.classes[int(value)]] for (value,) in targets.tolist()]
 
 
@@ -48,5 +48,6 @@ def unused(names: Sequence[str], taken: Sequence[str]) -> list[str]:
     return found
 
 
-def _number(value: float, digits: int = 8) -> str:
-    return "" if value != value else f"{value:.{digits}g}"
+def _number(value: float) -> str:
+    # More digits than float32 has: a small spread around a large mean is in the last of them.
+    return "" if value != value else f"{value:.12g}"

@@ -145,10 +145,11 @@ def deterministic(device: torch.device) -> Iterator[None]:
         settings.fill_uninitialized_memory = fill
 
 
-def environment() -> dict[str, Any]:
+def environment(processes: int) -> dict[str, Any]:
     """What the last bits of a result depend on; stored with a checkpoint and compared when a run resumes."""
     return {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "processes": processes,
         "cpu": torch.backends.cpu.get_cpu_capability(),
     }

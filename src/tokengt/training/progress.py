@@ -19,7 +19,7 @@ class Progress:
     _graphs: int = field(default=0, init=False)
     _notes: dict[str, str] = field(default_factory=dict, init=False)
 
-    def start(self, done: float) -> None:
+    def start(self, done: int) -> None:
         """``done``: epochs already behind us when a run resumes."""
         self._started = time.perf_counter()
         if not self.quiet and sys.stderr.isatty():

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt.config import override
@@ -12,13 +12,13 @@ from tokengt.data.packed import PackedGraphs
 from tokengt.data.splits import Fractions, Split, column_split, fold_splits, random_split, scaffold_split
 from tokengt.data.store import Store
 from tokengt.features import FeatureSpec
-from tokengt.interop.molecules import MoleculePolicy
+from tokengt.interop.molecules import MoleculePolicy, scaffolds
 from tokengt.model import TokenGTConfig
 from tokengt.structure.tuples import merge_directions
 from tokengt.tokens import TokensConfig
 from tokengt.training.config import TrainingConfig
 from tokengt.training.parts import level_rows
-from tokengt.training.tasks import Task, TaskKind, numbered_classes
+from tokengt.training.tasks import Task, TaskKind, guessed_kind, numbered_classes
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,43 @@ def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]
         if texts is None or by_row:
             raise ValueError("a scaffold split needs molecules with their SMILES; use --split random or a column")
     if request.folds:
-        from tokengt.interop.molecules import scaffolds
-
         groups = None if texts is None else scaffolds(texts)
-        return fold_splits(count, request.folds, request.seed, groups), by_row
+        units = _units(store, count, by_row)
+        folds = fold_splits(_count(units), request.folds, request.seed, groups)
+        return [_rows_of(fold, units) for fold in folds], by_row
     if texts is not None:
         return [scaffold_split(texts, request.fractions)], by_row
-    return [random_split(count, request.seed, request.fractions)], by_row
+    units = _units(store, count, by_row)
+    return [_rows_of(random_split(_count(units), request.seed, request.fractions), units)], by_row
+
+
+def _units(store: Store, count: int, by_row: bool) -> Int[Tensor, " rows"]:
+    """What must not be torn apart, numbered: every row by itself, but both directions of an edge together."""
+    if not by_row or store.manifest.level != "edge":
+        return torch.arange(count)
+    graphs = store.graphs
+    ends = graphs.edge_index.long() + graphs.nodes.starts.index_select(0, graphs.edges.ids)
+    keys = ends.amin(0) * graphs.nodes.total + ends.amax(0)
+    inverse: Tensor = torch.unique(keys, return_inverse=True)[1]
+    return inverse
+
+
+def _count(units: Int[Tensor, " rows"]) -> int:
+    return int(units.max()) + 1 if len(units) else 0
+
+
+def _rows_of(split: Split, units: Int[Tensor, " rows"]) -> Split:
+    """A split of units as one of their rows."""
+    codes = split.codes(_count(units)).index_select(0, units)
+    return Split(*(torch.nonzero(codes == code).flatten() for code in range(3)))
 
 
 def _column(store: Store, request: SplitRequest, count: int) -> Split:
     if request.folds:
         raise ValueError("--folds makes its own splits; leave out --split or use random or scaffold")
     column = store.manifest.columns.get("split")
-    if store.split is None or request.kind not in ("given", column):
+    words = ("given", column) if column else ("given", "mask", "masks")
+    if store.split is None or request.kind not in words:
         there = f"given ({column})" if column else "given" if store.split is not None else "the data came with none"
         raise ValueError(f"--split is {request.kind!r}; expected random, scaffold, or the split of the data: {there}")
     if len(store.split) != count:
@@ -102,7 +125,10 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
     classes = manifest.targets[0].classes
     if wanted == "multiclass" and classes is None:
         classes = numbered_classes(store.targets, manifest.targets[0].name)
-    return Task.fit(wanted, shown, manifest.target_names, classes)
+    # The kind follows from all labels: a part may happen to hold only zeros and ones.
+    task = Task.fit(wanted or guessed_kind(store.targets, classes), shown, manifest.target_names, classes)
+    task.check(store.targets)
+    return task
 
 
 def fit_tokens(store: Store, wanted: TokensConfig) -> TokensConfig:

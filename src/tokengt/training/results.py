@@ -35,11 +35,12 @@ _SETTINGS = ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule"
 class Findings:
     """What was found out about a run besides its weights.
 
-    ``predictions`` [rows, out] are of the test rows, NaN elsewhere, and so is ``floor``, what knowing the training
-    labels alone would predict; ``codes`` give every graph (or row, when rows were split) its part; ``train_labels``
-    count each target's training labels.
+    ``rows`` are those of the test part; ``predictions`` [all rows, out] are of them, NaN elsewhere, and so is
+    ``floor``, what knowing the training labels alone would predict; ``codes`` give every graph (or row, when rows were
+    split) its part; ``train_labels`` count each target's training labels.
     """
 
+    rows: Int[Tensor, " test"]
     predictions: Float[Tensor, "rows out"]
     floor: Float[Tensor, "rows out"]
     codes: Int[Tensor, " places"]
@@ -49,12 +50,13 @@ class Findings:
     notes: tuple[str, ...] = ()
 
 
-def split_table(store: Store, codes: Int[Tensor, " places"]) -> bytes:
-    """``split.csv``: where each graph stands in the source (or which row of the one graph it is), and its part."""
-    graphs = len(codes) == len(store)
-    first = store.lines.tolist() if graphs else range(len(codes))
-    rows = ((place, PARTS[code] if code >= 0 else "") for place, code in zip(first, codes.tolist(), strict=True))
-    return table([("line" if graphs else store.manifest.level, "part"), *rows])
+def split_table(store: Store, codes: Mapping[str, Int[Tensor, " places"]]) -> bytes:
+    """``split.csv``: where each graph stands in the source (or which row of the one graph it is), and its parts."""
+    count = len(next(iter(codes.values())))
+    graphs = count == len(store)
+    first = store.lines.tolist() if graphs else range(count)
+    parts = [[PARTS[code] if code >= 0 else "" for code in column.tolist()] for column in codes.values()]
+    return table([("line" if graphs else store.manifest.level, *codes), *zip(first, *parts, strict=True)])
 
 
 def write_metrics(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
@@ -73,8 +75,10 @@ def write_results(
     members: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Everything people look at; returns the summary. ``members`` are the summaries of the models averaged."""
-    rows = torch.nonzero(~torch.isnan(findings.predictions).any(1)).flatten()
+    rows = findings.rows
     predicted, targets = findings.predictions[rows], store.targets[rows]
+    if not bool(torch.isfinite(predicted).all()):
+        raise ValueError("the trained model predicts infinite or undefined numbers; lower training.learning_rate")
     summary: dict[str, Any] = {"task": spec.task.kind, "metric": spec.task.metric, "test_rows": len(rows)}
     if len(rows):
         summary["test"] = metrics(spec.task, predicted, targets)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
 from tokengt.data.leaks import leaks, unseen_elements
@@ -18,7 +18,7 @@ from tokengt.interop.molecules import MoleculePolicy
 from tokengt.model import TokenGT, TokenGTConfig
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import State, Trainer
-from tokengt.training.parts import Part, Parts, cut, level_rows
+from tokengt.training.parts import Parts, cut, level_rows
 from tokengt.training.progress import Progress
 from tokengt.training.resolve import (
     SplitRequest,
@@ -66,6 +66,8 @@ class RunRequest:
     def __post_init__(self) -> None:
         if self.ensemble < 1:
             raise ValueError(f"ensemble is {self.ensemble}; expected at least 1")
+        if not 0 <= self.seed < 2**62:
+            raise ValueError(f"seed is {self.seed}; expected a whole number from 0, below 2^62")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,18 @@ class _Plan:
     by_row: bool
     store: Store
     train_targets: Float[Tensor, "rows targets"]
+
+    @property
+    def codes(self) -> Int8[Tensor, " places"]:
+        """0 train, 1 valid, 2 test, -1 none of them, for every graph (or row)."""
+        return self.split.codes(_places(self.store, self.by_row))
+
+    @property
+    def test_rows(self) -> Int[Tensor, " test"]:
+        """Rows of the label table that belong to the test part."""
+        if self.by_row:
+            return self.split.test
+        return level_rows(self.store.graphs, self.spec.level).take(self.split.test)[0]
 
 
 def train_run(
@@ -94,7 +108,9 @@ def train_run(
     fabric.barrier()
     if first:
         write_run(folder, together)
-    notes = _notes(store, plans, say if first else lambda sentence: None)
+        if len(plans) > 1:
+            write_whole(folder / SPLIT, split_table(store, {plan.name: plan.codes for plan in plans}))
+    notes = _notes(store, plans, say) if first else {}
     found, summaries, records, parameters = [], [], [], 0
     for plan in plans:
         home = folder if len(plans) == 1 else folder / "members" / plan.name
@@ -151,7 +167,7 @@ def _plan(name: str, store: Store, request: RunRequest, split: Split, by_row: bo
         level=store.manifest.level,
         seed=seed,
         split=str(request.split),
-        split_sha256=checksum(split_table(store, split.codes(_places(store, by_row)))),
+        split_sha256=checksum(split_table(store, {"part": split.codes(_places(store, by_row))})),
         source=store.manifest.source,
         store_sha256=store.manifest.files.get(GRAPHS, ""),
         molecules=policy_of(store),
@@ -180,8 +196,13 @@ def refuse_to_overwrite(folder: Path, resume: bool) -> None:
     if (folder / RUN_FILE).exists():
         if not resume:
             raise ValueError(f"{folder} already holds a run; go on with it by --resume, or choose another --out")
-    elif folder.exists() and any(inside.name not in BEFORE_A_RUN for inside in folder.iterdir()):
+    elif folder.exists() and any(not _is_ours(inside.name) for inside in folder.iterdir()):
         raise ValueError(f"{folder} exists and holds other files; choose another --out")
+
+
+def _is_ours(name: str) -> bool:
+    """What a run that was killed before it was written down leaves: its data, and files under temporary names."""
+    return name in BEFORE_A_RUN or name.startswith((".run.json.", ".data.csv."))
 
 
 def _check_same(folder: Path, spec: RunSpec) -> None:
@@ -196,9 +217,7 @@ def _notes(store: Store, plans: list[_Plan], say: Say) -> dict[str, Any]:
     """What the split hides: molecules in two parts, elements never trained on. Folds: of the first."""
     plan = plans[0]
     if plan.spec.task.kind == "regression" and _looks_like_classes(plan.train_targets):
-        say(
-            "the labels are a few whole numbers, learned as numbers; if they name classes, use --task multiclass"
-        )
+        say("the labels are a few whole numbers, learned as numbers; if they name classes, use --task multiclass")
     for sentence in plan.split.sentences():
         say(f"split: {sentence}")
     blank = int(torch.isnan(plan.train_targets).all(1).sum())
@@ -227,18 +246,19 @@ def _looks_like_classes(targets: Float[Tensor, "rows targets"]) -> bool:
 
 
 def _findings(plan: _Plan, table: Float[Tensor, "rows out"], notes: Mapping[str, Any]) -> Findings:
-    codes = plan.split.codes(_places(plan.store, plan.by_row))
-    constant = plan.spec.task.floor(plan.train_targets, len(table))
-    floor = torch.where(torch.isnan(table), torch.nan, constant)
+    rows = plan.test_rows
+    floor = torch.full_like(table, torch.nan)
+    floor[rows] = plan.spec.task.floor(plan.train_targets, len(rows))
     labels = tuple((~torch.isnan(plan.train_targets)).sum(0).tolist())
-    return Findings(table, floor, codes, labels, **notes)
+    return Findings(rows, table, floor, plan.codes, labels, **notes)
 
 
 def _together(found: list[Findings], notes: Mapping[str, Any]) -> Findings:
     """Every row as the mean of the models that did not learn from it; of folds, every row is some model's test row."""
     predictions = torch.nanmean(torch.stack([each.predictions for each in found]), 0)
     floor = torch.nanmean(torch.stack([each.floor for each in found]), 0)
-    return replace(found[0], predictions=predictions, floor=floor, **notes)
+    rows = torch.unique(torch.cat([each.rows for each in found]))
+    return replace(found[0], rows=rows, predictions=predictions, floor=floor, **notes)
 
 
 def _check_model(spec: RunSpec, start: Start | None) -> None:
@@ -256,7 +276,7 @@ def _train_one(
     spec, first = plan.spec, fabric.is_global_zero
     if first:
         write_run(folder, spec)
-        write_whole(folder / SPLIT, split_table(plan.store, plan.split.codes(_places(plan.store, plan.by_row))))
+        write_whole(folder / SPLIT, split_table(plan.store, {"part": plan.codes}))
     graphs = plan.store.graphs
     undirected = spec.model.tokens.layout == "undirected"
     parts = cut(graphs, plan.store.targets, spec.level, plan.split, by_row=plan.by_row, undirected=undirected)
@@ -290,14 +310,10 @@ def _train_one(
 
 def _test_table(trainer: Trainer, parts: Parts, plan: _Plan) -> Float[Tensor, "rows out"]:
     out = torch.full((len(plan.store.targets), plan.spec.task.out_dim), torch.nan, dtype=torch.float64)
-    part: Part = parts.test
-    if not len(part.places):
+    if not len(parts.test.places):
         return out
-    index, _ = level_rows(parts.graphs, parts.level).take(part.places)
-    values = plan.spec.task.predictions(trainer.outputs(part))
-    out[index] = values
-    if plan.by_row:
-        hidden = torch.ones(len(out), dtype=torch.bool)
-        hidden[plan.split.test] = False
-        out[hidden] = torch.nan
+    index, _ = level_rows(parts.graphs, parts.level).take(parts.test.places)
+    values = torch.empty_like(out)
+    values[index] = plan.spec.task.predictions(trainer.outputs(parts.test))
+    out[plan.test_rows] = values[plan.test_rows]
     return out

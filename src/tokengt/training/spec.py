@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float
@@ -79,13 +79,23 @@ class RunSpec:
     frozen: bool = False
     members: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.level not in get_args(Level):
+            raise ValueError(f"level is {self.level!r}; expected 'graph', 'node' or 'edge'")
+
     @property
     def fingerprint(self) -> str:
-        return checksum(json.dumps(to_dict(self), sort_keys=True).encode())
+        return checksum(json.dumps(self._decisive(), sort_keys=True).encode())
+
+    def _decisive(self) -> dict[str, Any]:
+        """All that the result depends on; how often it is saved is not among it."""
+        found = to_dict(self)
+        del found["training"]["checkpoint_seconds"]
+        return found
 
     def differences(self, other: "RunSpec") -> list[str]:
         """Settings that are not the same in another run, as ``name: here, not there``."""
-        mine, theirs = _flat(to_dict(self)), _flat(to_dict(other))
+        mine, theirs = _flat(self._decisive()), _flat(other._decisive())
         changed = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
         # What a person sets comes before what follows from it.
         changed.sort(key=lambda name: not name.startswith(("training.", "model.", "seed", "split", "members")))

@@ -44,6 +44,10 @@ class Task:
                 raise ValueError(f"a multiclass task has one target, got {len(self.names)}: {', '.join(self.names)}")
             if self.classes is None or len(self.classes) < 2:
                 raise ValueError(f"target {self.names[0]!r} has fewer than two classes; expected two or more")
+            if len(self.classes) > _MOST_CLASSES:
+                raise ValueError(
+                    f"target {self.names[0]!r} has {len(self.classes):,} classes; expected at most {_MOST_CLASSES:,}"
+                )
         elif self.classes is not None:
             raise ValueError(f"a {self.kind} task has no classes; use the task 'multiclass' for them")
         object.__setattr__(self, "mean", self.mean or (0.0,) * len(self.names))
@@ -76,7 +80,7 @@ class Task:
             if empty:
                 raise ValueError(f"target {name!r} has no label in the training rows; expected one at least")
         if kind is None:
-            kind = "multiclass" if classes is not None else "binary" if _only_bits(targets) else "regression"
+            kind = guessed_kind(targets, classes)
         if kind == "multiclass" and classes is None:
             classes = numbered_classes(targets, ", ".join(names))
         task = cls(kind, tuple(names), None if classes is None else tuple(classes))
@@ -171,6 +175,13 @@ def numbered_classes(targets: Float[Tensor, "rows targets"], name: str = "target
             f"target {name!r} holds {highest}; expected at most {_MOST_CLASSES:,} classes, numbered from 0"
         )
     return tuple(str(place) for place in range(highest + 1))
+
+
+def guessed_kind(targets: Float[Tensor, "rows targets"], classes: Sequence[str] | None) -> TaskKind:
+    """Multiclass when there are classes, binary when all labels are 0 or 1, else regression; give it all rows."""
+    if classes is not None:
+        return "multiclass"
+    return "binary" if _only_bits(targets) else "regression"
 
 
 def _only_bits(targets: Tensor) -> bool:

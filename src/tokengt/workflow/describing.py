@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
@@ -76,7 +77,7 @@ def outcome(path: Path) -> list[str]:
     if len(each) > 1:
         lines.append(f"each model alone: {found['metric']} {mean(each):.4g} ± {stdev(each):.2g}")
     shown = ", ".join(str(file) for file in (*sorted(path.glob("*.png")), path / CARD))
-    return [*lines, f"open {shown}", f"predict with: tokengt predict {path} NEW.csv --out OUT.csv"]
+    return [*lines, f"open {shown}", f"predict with: tokengt predict {shlex.quote(str(path))} NEW.csv --out OUT.csv"]
 
 
 def _numbers(values: dict[str, float | None]) -> dict[str, float]:

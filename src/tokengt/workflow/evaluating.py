@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.data.cells import number_label
 from tokengt.data.manifest import Recipe
 from tokengt.data.store import Store
 from tokengt.data.tables import is_table, open_table
@@ -18,6 +19,8 @@ from tokengt.inference import Predictor
 from tokengt.training.metrics import describe, metrics
 from tokengt.training.plots import plot_test
 from tokengt.training.processes import Device
+from tokengt.training.resolve import policy_of
+from tokengt.training.spec import RunSpec
 from tokengt.workflow.inputs import open_data
 from tokengt.workflow.predicting import smiles_column
 
@@ -54,7 +57,9 @@ def evaluate(
     spec, task = predictor.spec, predictor.task
     is_file = isinstance(data, (str, Path)) and is_table(Path(data))
     recipe = Recipe(
-        smiles=smiles_column(predictor, open_table(Path(data)), smiles) if is_file else None,
+        smiles=smiles_column(predictor, open_table(Path(data)), smiles)
+        if is_file
+        else _frame_column(spec, data, smiles),
         targets=task.names,
         descriptors=spec.descriptors.names,
         task=task.kind if spec.molecules is not None or task.kind == "multiclass" else None,
@@ -65,9 +70,7 @@ def evaluate(
         store = open_data(data, recipe, Path(scratch) / "store", quiet=quiet)
         if store.manifest.level != spec.level:
             raise ValueError(f"the data has targets a {store.manifest.level}; this run predicts a {spec.level}")
-        if store.manifest.descriptors != spec.descriptors.names:
-            wanted = ", ".join(spec.descriptors.names) or "none"
-            raise ValueError(f"the data was prepared with other descriptors; this run needs {wanted}")
+        _check_alike(store, spec)
         targets, strange = _known_classes(store, predictor)
         mean, _ = predictor.predict_graphs(store.graphs)
         rejected = store.manifest.rejected
@@ -82,13 +85,38 @@ def evaluate(
     return found
 
 
+def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
+    """The column of SMILES of a DataFrame; a store has its own."""
+    if wanted is None and spec.text_column in getattr(data, "columns", ()):
+        return spec.text_column
+    return wanted
+
+
+def _check_alike(store: Store, spec: RunSpec) -> None:
+    """A store's numbers must mean what the run's did."""
+    found, wanted = policy_of(store), spec.molecules
+    if found != wanted:
+        raise ValueError(f"the store holds {found or 'graphs'}; this run was trained on {wanted or 'graphs'}")
+    given = store.manifest.descriptors
+    if given != spec.descriptors.names:
+        raise ValueError(
+            f"the store has the descriptors {', '.join(given) or 'none'}; this run was trained with "
+            f"{', '.join(spec.descriptors.names) or 'none'}, in that order"
+        )
+
+
 def _known_classes(store: Store, predictor: Predictor) -> tuple[Float[Tensor, "rows targets"], int]:
     """Labels in the numbering of the run's classes; a class that the run does not know is a missing label."""
-    classes, names = store.manifest.targets[0].classes, predictor.task.classes
-    if classes is None or names is None or classes == names:
+    found, names = store.manifest.targets[0].classes, predictor.task.classes
+    if names is None:
+        if found is not None:
+            raise ValueError(f"the data holds classes of {predictor.task.names[0]!r}; this run predicts numbers")
         predictor.task.check(store.targets)
         return store.targets, 0
-    known = torch.tensor([names.index(name) if name in names else torch.nan for name in classes], dtype=torch.float64)
     present = ~torch.isnan(store.targets)
-    labels = torch.where(present, known[torch.nan_to_num(store.targets).long()], torch.nan)
+    values, places = torch.unique(store.targets.nan_to_num(0.0), return_inverse=True)
+    # Plain numbers name a class as the reader of a table would have spelled it.
+    spelled = [number_label(value) if found is None else found[int(value)] for value in values.tolist()]
+    known = torch.tensor([names.index(name) if name in names else torch.nan for name in spelled], dtype=torch.float64)
+    labels = torch.where(present, known[places], torch.nan)
     return labels, int((present & torch.isnan(labels)).sum())

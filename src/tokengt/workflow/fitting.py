@@ -1,13 +1,14 @@
 """Train a model on a file, a store or graphs in memory, or go on from one that was trained before."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tokengt.data.manifest import Level, Recipe
 from tokengt.data.splits import Fractions
+from tokengt.data.store import Store
 from tokengt.inference import Predictor
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.presets import PRESETS
@@ -144,19 +145,34 @@ def _train(
     training = apply_training(request.training, request.settings)
     fabric = make_fabric(DeviceConfig(device, options.devices, options.strategy), training.precision)
     first, quiet = fabric.is_global_zero, options.quiet
-    # The first process prepares the data; the others then find it finished.
-    if not first:
-        fabric.barrier()
-    elif not resume:
+    if first and not resume:
         # What an attempt that never became a run has left here may be another file's.
         remove_store(out / "store", data)
-    store = open_data(data, recipe, out / "store", workers=options.workers, quiet=quiet or not first)
-    if first:
-        fabric.barrier()
+
+    def opened(shown: bool) -> Store:
+        return open_data(data, recipe, out / "store", workers=options.workers, quiet=quiet or not shown)
+
+    store = _opened_by_all(fabric, opened)
     say: Say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
     train_run(fabric, store, request, out, resume=resume, quiet=quiet, say=say)
     fabric.barrier()
     return Predictor.load(out, device)
+
+
+def _opened_by_all(fabric: Any, opened: Callable[[bool], Store]) -> Store:
+    """The first process prepares the data, the others find it finished; where it fails, all stop with its sentence."""
+    if fabric.world_size == 1:
+        return opened(True)
+    store, problem = None, None
+    if fabric.is_global_zero:
+        try:
+            store = opened(True)
+        except (ValueError, OSError, ImportError) as error:
+            problem = str(error)
+    problem = fabric.broadcast(problem)
+    if problem is not None:
+        raise ValueError(problem)
+    return opened(False) if store is None else store
 
 
 def _recipe(

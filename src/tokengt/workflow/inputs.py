@@ -10,7 +10,15 @@ from typing import Any
 from jaxtyping import Int64
 from torch import Tensor
 
-from tokengt.data.graph_sources import LabelledGraphs, read_networkx_folder, read_pyg, read_pyg_list
+from tokengt.batch import GraphBatch
+from tokengt.data.graph_sources import (
+    LabelledGraphs,
+    is_graph_source,
+    is_networkx_folder,
+    read_networkx_folder,
+    read_pyg_graphs,
+    read_pyg_list,
+)
 from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
 from tokengt.data.packed import PackedGraphs
 from tokengt.data.prepare import prepare
@@ -18,6 +26,9 @@ from tokengt.data.progress import say
 from tokengt.data.store import Store
 from tokengt.data.workspace import SHARDS
 from tokengt.files import write_whole
+from tokengt.interop.molecules import MoleculePolicy
+from tokengt.tokens import TokensConfig
+from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
 
 
@@ -29,17 +40,26 @@ def open_data(data: Any, recipe: Recipe, home: Path, *, workers: int | None = No
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
     if hasattr(data, "to_csv"):
-        write_whole(home.with_name("data.csv"), data.to_csv(index=False).encode())
-        data = home.with_name("data.csv")
+        data = _written(data.to_csv(index=False).encode(), home.with_name("data.csv"))
     if not isinstance(data, (str, Path)):
         return _in_memory(data, recipe)
     path = Path(data)
     if (path / MANIFEST).is_file():
         return _chosen_targets(Store.open(path), recipe)
+    if is_graph_source(path):
+        recipe = replace(recipe, split=None)  # its masks or files are the split
     store = prepare(path, home, recipe, workers=workers, progress=not quiet)
     if store.manifest.rejected and not quiet:
         say(_rejected(store, home / REJECTED))
     return store
+
+
+def _written(table: bytes, file: Path) -> Path:
+    """A DataFrame as a file beside its store; never over another one's."""
+    if file.exists() and file.read_bytes() != table:
+        raise ValueError(f"{file} holds another table; choose another folder for this one")
+    write_whole(file, table)
+    return file
 
 
 def _rejected(store: Store, file: Path) -> str:
@@ -57,7 +77,14 @@ def remove_store(folder: Path, data: Any) -> None:
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
-    """A store prepared with more targets than are asked for."""
+    """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
+    for option, asked, there in (
+        ("--descriptors", recipe.descriptors, store.manifest.descriptors),
+        ("--level", recipe.level, store.manifest.level),
+        ("the molecule policy", recipe.policy if recipe.policy != MoleculePolicy() else None, policy_of(store)),
+    ):
+        if asked and asked != there:
+            raise ValueError(f"{option} is {asked}, but the store was prepared with {there or 'none'}; prepare it anew")
     names = store.manifest.target_names
     if not recipe.targets or recipe.targets == names:
         return store
@@ -110,8 +137,19 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     """The graphs of a PyG file or a folder of NetworkX JSON; labels may be there or not."""
     if spec.molecules is not None:
         raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
-    if source.is_dir() and any(source.glob("*.json")):
-        found = read_networkx_folder(source, spec.task.names, spec.level)
+    if is_networkx_folder(source):
+        found = read_networkx_folder(source, spec.task.names, spec.level, labelled=False)
     else:
-        found = read_pyg(source, None, spec.level)
-    return UnlabelledGraphs(PackedGraphs.from_batch(found.graphs), found.lines, found.rejected)
+        found = read_pyg_graphs(source, spec.level)
+    graphs = _as_floats(found.graphs, spec.model.tokens)
+    return UnlabelledGraphs(PackedGraphs.from_batch(graphs), found.lines, found.rejected)
+
+
+def _as_floats(graphs: GraphBatch, tokens: TokensConfig) -> GraphBatch:
+    """Numbers that happen to be whole, where the model was trained on floats."""
+    changed = {}
+    for name in ("node_features", "edge_features"):
+        features = getattr(graphs, name)
+        if features is not None and not features.is_floating_point() and getattr(tokens, name).width:
+            changed[name] = features.float()
+    return replace(graphs, **changed)

@@ -149,6 +149,7 @@ def predict_file(
     if out.resolve() == source.resolve():
         raise ValueError(f"--out is the input {source} itself; choose another name")
     if is_graph_source(source):
+        _no_column(source, smiles)
         return _predict_graphs(predictor, source, out, uncertainty, spread)
     table = open_table(source)
     head, shown = _visible(table)
@@ -170,6 +171,11 @@ def predict_file(
     return Predicted(rows, bad)
 
 
+def _no_column(source: Path, smiles: str | None) -> None:
+    if smiles is not None:
+        raise ValueError(f"{source} holds graphs and no table of molecules: --smiles means nothing there")
+
+
 def _told(predictor: Predictor, chunk: Chunk, uncertainty: int, spread: Spread) -> list[list[str]]:
     mean = std = None
     if chunk.graphs is not None:
@@ -187,7 +193,9 @@ def _visible(table: Table) -> tuple[list[str], bool]:
     """The columns to give back; a mol block of many lines comes back as SMILES."""
     if table.text_column is None:
         return list(table.columns), False
-    return ["smiles" if name == table.text_column else name for name in table.columns], True
+    others = [name for name in table.columns if name != table.text_column]
+    (shown,) = outputs.unused(["smiles"], others)
+    return [shown if name == table.text_column else name for name in table.columns], True
 
 
 def _shown_cells(chunk: Chunk, table: Table, as_smiles: bool) -> list[tuple[str, ...]]:
@@ -231,6 +239,7 @@ def embed_file(
     """
     vectors, valid, lines = [], [], []
     if is_graph_source(source):
+        _no_column(source, smiles)
         found = unlabelled_graphs(predictor.spec, source)
         vectors.append(predictor.embed_graphs(found.graphs).numpy())
         valid.append(np.ones(len(found.graphs), dtype=bool))
