@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +31,8 @@ from tokengt.structure.laplacian import Which, laplacian_fact
 
 
 @dataclass(frozen=True, eq=False)
-class _Texts:
-    """Strings end to end, as UTF-8."""
+class _Texts(Sequence[str]):
+    """Strings end to end, as UTF-8; each is decoded when it is asked for."""
 
     data: UInt8[Tensor, " bytes"]
     offsets: Int64[Tensor, " bounds"]
@@ -43,9 +44,13 @@ class _Texts:
         data = np.frombuffer(bytearray(b"".join(encoded)), dtype=np.uint8)
         return cls(torch.from_numpy(data), torch.from_numpy(offsets))
 
-    def take(self, places: Sequence[int]) -> list[str]:
-        data, bounds = self.data.numpy(), self.offsets.numpy()
-        return [data[bounds[place] : bounds[place + 1]].tobytes().decode() for place in places]
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, place: Any) -> Any:
+        """One string; no slices."""
+        first, last = self.offsets[place : place + 2].tolist()
+        return self.data[first:last].numpy().tobytes().decode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +163,14 @@ class Store:
 
     def texts(self, index: Sequence[int] | None = None) -> list[str] | None:
         """SMILES of the graphs at these places, or of all; None when the source was no table of molecules."""
-        return None if self._texts is None else self._texts.take(range(len(self)) if index is None else index)
+        if self._texts is None:
+            return None
+        return [self._texts[place] for place in (range(len(self)) if index is None else index)]
+
+    @property
+    def each_text(self) -> Sequence[str] | None:
+        """:meth:`texts` without a list of all of them in memory."""
+        return self._texts
 
     def with_laplacian(self, count: int, which: Which, progress: bool = True) -> "Store":
         """The same store whose graphs know their Laplacian eigenvectors: float32 [nodes, count], canonical.

@@ -227,7 +227,7 @@ def _notes(store: Store, plans: list[_Plan], say: Say) -> dict[str, Any]:
     if plan.by_row:
         return {"notes": begun}
     try:
-        found = leaks(store.graphs, plan.split, store.texts(), policy=policy_of(store) or MoleculePolicy())
+        found = leaks(store.graphs, plan.split, store.each_text, policy=policy_of(store) or MoleculePolicy())
     except ImportError:
         # A machine that only trains may have the store and no RDKit: colour refinement then has the last word.
         found = leaks(store.graphs, plan.split)
