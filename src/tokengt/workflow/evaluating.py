@@ -67,7 +67,7 @@ def evaluate(
         policy=spec.molecules or Recipe().policy,
     )
     with tempfile.TemporaryDirectory(prefix="tokengt-") as scratch:
-        store = open_data(data, recipe, Path(scratch) / "store", quiet=quiet)
+        store = open_data(data, recipe, Path(scratch) / "store", quiet=quiet, kept=False)
         if store.manifest.level != spec.level:
             raise ValueError(f"the data has targets a {store.manifest.level}; this run predicts a {spec.level}")
         _check_alike(store, spec)

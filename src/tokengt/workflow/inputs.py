@@ -32,10 +32,13 @@ from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
 
 
-def open_data(data: Any, recipe: Recipe, home: Path, *, workers: int | None = None, quiet: bool = False) -> Store:
-    """A store as it is, or one made of a file, a DataFrame or PyG graphs; what is prepared is kept in ``home``.
+def open_data(
+    data: Any, recipe: Recipe, home: Path, *, workers: int | None = None, quiet: bool = False, kept: bool = True
+) -> Store:
+    """A store as it is, or one made in ``home`` of a file, a DataFrame or PyG graphs.
 
-    Rows that could not be read are counted aloud, with where the first stands and why.
+    Rows that could not be read are counted aloud, with where the first stands and why; and where all of them are
+    listed, if ``home`` is ``kept``.
     """
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
@@ -50,7 +53,7 @@ def open_data(data: Any, recipe: Recipe, home: Path, *, workers: int | None = No
         recipe = replace(recipe, split=None)  # its masks or files are the split
     store = prepare(path, home, recipe, workers=workers, progress=not quiet)
     if store.manifest.rejected and not quiet:
-        say(_rejected(store, home / REJECTED))
+        say(_rejected(store, home / REJECTED) + (f"; all are in {home / REJECTED}" if kept else ""))
     return store
 
 
@@ -66,7 +69,7 @@ def _rejected(store: Store, file: Path) -> str:
     with file.open(encoding="utf-8", newline="") as lines:
         first = next(csv.DictReader(lines))
     count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} rows could not be read"
-    return f"{count} (the first on line {first['line']}: {first['reason']}); all are in {file}"
+    return f"{count} (the first on line {first['line']}: {first['reason']})"
 
 
 def remove_store(folder: Path, data: Any) -> None:
