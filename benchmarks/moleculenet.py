@@ -311,7 +311,8 @@ def table_rows() -> list[dict[str, Any]]:
                     "parameters": last["parameters"],
                     "graphs_per_s": None,
                     "device": last["device"],
-                    "commit": last.get("commit"),
+                    # Seeds may have run on different commits: all of them, in the order of the seeds.
+                    "commit": ", ".join(dict.fromkeys(r["commit"] for r in results if r.get("commit"))) or None,
                     "paper": None,
                 }
             )

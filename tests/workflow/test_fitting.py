@@ -68,10 +68,12 @@ def test_a_frame_whose_run_was_stopped_early_goes_on(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_csv(molecule_csv(tmp_path / "data.csv"))
     train_small(frame, tmp_path / "run", ("y", "z"))
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
     for path in (tmp_path / "run").iterdir():
         if path.name not in ("store", "data.csv"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     train_small(frame, tmp_path / "run", ("y", "z"), resume=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 
 def test_what_a_kill_leaves_of_the_first_file_is_no_obstacle(tmp_path: Path) -> None:
@@ -80,7 +82,8 @@ def test_what_a_kill_leaves_of_the_first_file_is_no_obstacle(tmp_path: Path) -> 
     run = tmp_path / "run"
     run.mkdir()
     (run / ".run.json.abc123").write_bytes(b"{")
-    train_small(source, run, ("y", "z"), resume=True)
+    assert train_small(source, run, ("y", "z"), resume=True).task.names == ("y", "z")
+    assert (run / "model.safetensors").is_file()
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
