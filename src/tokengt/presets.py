@@ -97,9 +97,13 @@ def small() -> TokenGTConfig:
 
 PRESETS: dict[str, Callable[[], TokenGTConfig]] = {
     "small": small,
+    "small-pretrained": small,
     "regression-lap": lambda: regression("laplacian"),
     "regression-orf": lambda: regression("orf"),
     "regression-performer": regression_performer,
     "basis-lap": lambda: basis("laplacian"),
     "basis-orf": lambda: basis("orf"),
 }
+
+# Presets whose weights come with the package, and their folder among its data (benchmarks/pretrain.py made them).
+PRETRAINED: dict[str, str] = {"small-pretrained": "small-pretrained"}

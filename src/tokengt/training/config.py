@@ -15,7 +15,7 @@ class TrainingConfig:
 
     Args:
         epochs: passes over the training part; 0 chooses by its size: 60 for a small one, down to 20 for a large one,
-            and for a tiny one as many as make 300 steps.
+            half of that when training begins with trained weights, and for a tiny part as many as make 300 steps.
         batch_size: graphs an optimizer step, over all processes and accumulated parts.
         batch_tokens: when above 0, a step takes graphs until this many tokens instead.
         accumulate: parts that each process cuts its share of a step into, to save memory.
@@ -68,12 +68,16 @@ class TrainingConfig:
                 raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
         _ = self.batching  # checks its own fields
 
-    def for_graphs(self, count: int) -> "TrainingConfig":
-        """The same with the epochs that suit so many training graphs, unless they are given."""
+    def for_graphs(self, count: int, *, begun: bool = False) -> "TrainingConfig":
+        """The same with the epochs that suit so many training graphs, unless they are given.
+
+        ``begun``: all weights but the head's are trained already, and learn on.
+        """
         if self.epochs:
             return self
         steps = -(-count // self.batch_size)
-        return replace(self, epochs=max(min(60, max(20, 120_000 // count)), 300 // steps))
+        passes = min(60, max(20, 120_000 // count)) // (2 if begun else 1)
+        return replace(self, epochs=max(passes, 300 // steps))
 
     @property
     def batching(self) -> BatchingConfig:

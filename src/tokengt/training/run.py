@@ -153,7 +153,8 @@ def _plan(name: str, store: Store, request: RunRequest, split: Split, by_row: bo
     task = fit_task(request.task, store, shown)
     model = resolve_model(request.preset, store, task, keep_tokens=request.start is not None)
     model, training = apply_settings(model, request.training, request.settings)
-    training = training.for_graphs(len(store) if by_row else len(split.train))
+    begun = request.start is not None and not request.start.frozen
+    training = training.for_graphs(len(store) if by_row else len(split.train), begun=begun)
     descriptors = Descriptors()
     if store.graphs.graph_features is not None:
         rows = store.graphs.graph_features if by_row else store.graphs.graph_features[split.train]

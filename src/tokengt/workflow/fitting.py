@@ -6,15 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tokengt.data.datasets import bundled
 from tokengt.data.manifest import Level, Recipe
 from tokengt.data.splits import Fractions
 from tokengt.data.store import Store
 from tokengt.inference import Predictor
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.presets import PRESETS
+from tokengt.presets import PRESETS, PRETRAINED
 from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabric
-from tokengt.training.resolve import SplitRequest, apply_training
+from tokengt.training.resolve import SplitRequest, apply_training, policy_of
 from tokengt.training.run import RunRequest, Say, refuse_to_overwrite, train_run
 from tokengt.training.start import Start
 from tokengt.training.tasks import TaskKind
@@ -22,6 +23,7 @@ from tokengt.workflow.inputs import open_data, remove_store
 
 # A new head on frozen weights is a linear model, which wants larger steps.
 FROZEN_RATE = 1e-2
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def train(
     target: str | Sequence[str] = (),
     task: TaskKind | None = None,
     split: str = "auto",
-    preset: str = "small",
+    preset: str = AUTO,
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: Device = "auto",
@@ -81,24 +83,46 @@ def train(
         task: regression, binary or multiclass; None to guess it from the labels.
         split: random, scaffold, a column of train, valid and test, or given: what a store or PyG masks say. By itself,
             what the data gives if it gives any, else random.
-        preset: a name that ``tokengt presets`` lists.
+        preset: a name that ``tokengt presets`` lists. By itself, small-pretrained for molecules whose hydrogens are
+            implicit, unless a setting changes the model; else small.
         settings: ``{"model.dim": 256, "training.epochs": 20}`` and the like.
         seed: of split, weights and training.
         device: auto, cpu or cuda.
         resume: go on with a run that was stopped; one that does not exist yet is begun.
         options: the rest.
     """
-    if preset not in PRESETS:
-        raise ValueError(f"preset {preset!r} is unknown; expected one of {', '.join(PRESETS)}")
+    if preset not in (AUTO, *PRESETS):
+        raise ValueError(f"preset {preset!r} is unknown; expected one of {', '.join((AUTO, *PRESETS))}")
     request = RunRequest(
-        preset=PRESETS[preset](),
+        preset=PRESETS["small" if preset == AUTO else preset](),
         settings=_texts(settings),
         task=task,
         split=SplitRequest(split, seed, options.fractions, options.folds),
         ensemble=options.ensemble,
         seed=seed,
     )
-    return _train(data, Path(out), request, _recipe(smiles, target, split, task, options), device, resume, options)
+
+    def begun(store: Store, say: Say) -> RunRequest:
+        name = chosen_preset(store, request.settings) if preset == AUTO else preset
+        if name not in PRETRAINED:
+            return request
+        if preset == AUTO:
+            say(f"training begins with the weights of {name}, which come with the package; --preset small does not")
+        return replace(request, start=Start.read(bundled(PRETRAINED[name])))
+
+    recipe = _recipe(smiles, target, split, task, options)
+    return _train(data, Path(out), request, recipe, device, resume, options, begun)
+
+
+def chosen_preset(store: Store, settings: Mapping[str, str]) -> str:
+    """What a person means who names none: pre-trained weights where they fit.
+
+    They know molecules without explicit hydrogens, and the model as it is but for its head.
+    """
+    changed = any(name.startswith("model.") and not name.startswith("model.head.") for name in settings)
+    policy = policy_of(store)
+    known = policy is not None and policy.hydrogens == "implicit"
+    return "small-pretrained" if known and not changed else "small"
 
 
 def finetune(
@@ -135,12 +159,21 @@ def finetune(
         seed=seed,
         start=start,
     )
-    return _train(data, Path(out), request, _recipe(smiles, target, split, task, options), device, resume, options)
+    recipe = _recipe(smiles, target, split, task, options)
+    return _train(data, Path(out), request, recipe, device, resume, options)
 
 
 def _train(
-    data: Any, out: Path, request: RunRequest, recipe: Recipe, device: Device, resume: bool, options: TrainOptions
+    data: Any,
+    out: Path,
+    request: RunRequest,
+    recipe: Recipe,
+    device: Device,
+    resume: bool,
+    options: TrainOptions,
+    begun: Callable[[Store, Say], RunRequest] | None = None,
 ) -> Predictor:
+    """``begun`` has the last word on the request, once the data is known."""
     refuse_to_overwrite(out, resume)
     training = apply_training(request.training, request.settings)
     fabric = make_fabric(DeviceConfig(device, options.devices, options.strategy), training.precision)
@@ -154,6 +187,7 @@ def _train(
 
     store = _opened_by_all(fabric, opened)
     say: Say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
+    request = request if begun is None else begun(store, say)
     train_run(fabric, store, request, out, resume=resume, quiet=quiet, say=say)
     fabric.barrier()
     return Predictor.load(out, device)

@@ -1,61 +1,19 @@
-"""The command line: parse, call one function, print. Torch is imported only when a verb needs it."""
+"""prepare, train and finetune."""
 
 import argparse
-import json
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from tokengt._version import __version__
 
 if TYPE_CHECKING:
     from tokengt.data.manifest import Recipe
     from tokengt.workflow.fitting import TrainOptions
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    # Threads that spin while they wait make a busy machine four times slower; read when torch is first imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    options = _parser().parse_args(arguments)
-    try:
-        status: int = options.run(options)
-    except (ValueError, OSError, ImportError) as error:
-        return _refused(str(error))
-    except (MemoryError, RuntimeError) as error:
-        # torch has a class of its own for a GPU that is full, below RuntimeError.
-        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
-            raise
-        return _refused(f"out of memory; lower training.batch_size or raise training.accumulate ({error})")
-    except KeyboardInterrupt:
-        return _refused("stopped; prepare goes on by the same command, train and finetune with --resume", 130)
-    return status
-
-
-def _refused(sentence: str, status: int = 2) -> int:
-    """One sentence, from the first of several processes alone."""
-    if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"tokengt: {sentence}", file=sys.stderr)
-    return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules."
-    )
-    parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+def add_verbs(verbs: Any) -> None:
     _add_prepare(verbs)
     _add_train(verbs)
     _add_finetune(verbs)
-    _add_predict(verbs)
-    _add_evaluate(verbs)
-    _add_embed(verbs)
-    _add_info(verbs)
-    _add_presets(verbs)
-    _add_import(verbs)
-    return parser
 
 
 def _add_prepare(verbs: Any) -> None:
@@ -99,7 +57,11 @@ def _add_train(verbs: Any) -> None:
         "weights, the model card, the metrics, the predictions of the test part and pictures.",
     )
     verb.add_argument("data", type=Path, metavar="DATA", help="a file or folder as prepare takes it, or a store")
-    verb.add_argument("--preset", default="small", help="the model; tokengt presets lists them (default: small)")
+    verb.add_argument(
+        "--preset",
+        default="auto",
+        help="the model; tokengt presets lists them (default: small-pretrained for molecules, small for other graphs)",
+    )
     _run_options(verb)
     verb.set_defaults(run=_train)
 
@@ -147,65 +109,6 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     where.add_argument("--devices", type=int, default=1, metavar="N", help="processes here; torchrun sets its own")
     where.add_argument("--strategy", choices=("auto", "ddp", "fsdp"), default="auto")
     where.add_argument("--workers", type=int, metavar="N", help="processes that prepare the file (default: all cores)")
-
-
-def _add_predict(verbs: Any) -> None:
-    verb = verbs.add_parser(
-        "predict",
-        help="predict every row of a file",
-        description="Every row comes back in order with its columns, a prediction, or the reason why there is none.",
-    )
-    _reading_options(verb)
-    verb.add_argument("--out", type=Path, required=True, metavar="OUT.csv", help="the file to write")
-    verb.add_argument("--uncertainty", type=int, default=0, metavar="K", help="add the spread over K passes")
-    verb.add_argument(
-        "--over", choices=("identifiers", "dropout"), default="identifiers", help="what differs between those passes"
-    )
-    verb.set_defaults(run=_predict)
-
-
-def _add_evaluate(verbs: Any) -> None:
-    verb = verbs.add_parser("evaluate", help="compare predictions with the labels of a file")
-    _reading_options(verb)
-    verb.add_argument("--out", type=Path, metavar="DIR", help="write the picture and the numbers there")
-    verb.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    verb.set_defaults(run=_evaluate)
-
-
-def _add_embed(verbs: Any) -> None:
-    verb = verbs.add_parser("embed", help="write the model's vector of every graph")
-    _reading_options(verb)
-    verb.add_argument("--out", type=Path, required=True, metavar="VECTORS.npz", help="the file to write")
-    verb.set_defaults(run=_embed)
-
-
-def _reading_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("model", type=Path, metavar="RUN", help="a trained run")
-    verb.add_argument("source", type=Path, metavar="IN", help="a file as prepare takes it")
-    verb.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: as in training)")
-    verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-
-
-def _add_info(verbs: Any) -> None:
-    verb = verbs.add_parser("info", help="say what a store, a run or a model is")
-    verb.add_argument("path", type=Path, metavar="PATH")
-    verb.set_defaults(run=_info)
-
-
-def _add_presets(verbs: Any) -> None:
-    verb = verbs.add_parser("presets", help="list the named model configurations")
-    verb.set_defaults(run=_presets)
-
-
-def _add_import(verbs: Any) -> None:
-    verb = verbs.add_parser(
-        "import-official",
-        help="turn a checkpoint of the authors' code into a model folder",
-        description="Read the authors' checkpoint_best.pt without running anything it holds, write a model folder.",
-    )
-    verb.add_argument("checkpoint", type=Path, metavar="CKPT", help="the authors' checkpoint_best.pt")
-    verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="the model folder to write")
-    verb.set_defaults(run=_import_official)
 
 
 def _prepare(options: argparse.Namespace) -> int:
@@ -296,75 +199,3 @@ def _report(folder: Path) -> int:
     for line in outcome(folder):
         print(line)
     return 0
-
-
-def _predict(options: argparse.Namespace) -> int:
-    from tokengt.inference import load
-    from tokengt.workflow.predicting import predict_file
-
-    predictor = load(options.model, options.device)
-    done = predict_file(
-        predictor,
-        options.source,
-        options.out,
-        smiles=options.smiles,
-        uncertainty=options.uncertainty,
-        spread=options.over,
-    )
-    print(f"{options.out}: {done}" + (" (see the column reason)" if done.bad else ""))
-    return 0
-
-
-def _evaluate(options: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
-    from tokengt.workflow.evaluating import evaluate
-
-    found = evaluate(options.model, options.source, smiles=options.smiles, out=options.out, device=options.device)
-    print(json.dumps(asdict(found)) if options.json else f"{options.source}: {found}")
-    return 0
-
-
-def _embed(options: argparse.Namespace) -> int:
-    from tokengt.inference import load
-    from tokengt.workflow.predicting import embed_file
-
-    done = embed_file(load(options.model, options.device), options.source, options.out, smiles=options.smiles)
-    print(f"{options.out}: {done}")
-    return 0
-
-
-def _info(options: argparse.Namespace) -> int:
-    from tokengt.workflow.describing import info
-
-    print("\n".join(info(options.path)))
-    return 0
-
-
-def _presets(options: argparse.Namespace) -> int:
-    from tokengt.presets import PRESETS
-
-    for name, preset in PRESETS.items():
-        config = preset()
-        encoder, ids = config.encoder, config.identifiers
-        print(
-            f"{name:22}{encoder.num_layers:3} layers x {config.dim:4}, {encoder.num_heads:2} heads, "
-            f"{ids.kind} {ids.dim}, {encoder.attention.kind} attention"
-        )
-    return 0
-
-
-def _import_official(options: argparse.Namespace) -> int:
-    from tokengt.interop.official import model_from_official, read_checkpoint
-
-    model = model_from_official(*read_checkpoint(options.checkpoint))
-    model.save_pretrained(options.out)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    print(
-        f"{options.out}: TokenGT with {count:,} parameters; load it with TokenGT.from_pretrained({str(options.out)!r})"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

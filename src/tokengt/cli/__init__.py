@@ -1,0 +1,45 @@
+"""The command line: parse, call one function, print. Torch is imported only when a verb needs it."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from tokengt._version import __version__
+from tokengt.cli import models, reading, running, theory
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    # Threads that spin while they wait make a busy machine four times slower; read when torch is first imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except (ValueError, OSError, ImportError) as error:
+        return _refused(str(error))
+    except (MemoryError, RuntimeError) as error:
+        # torch has a class of its own for a GPU that is full, below RuntimeError.
+        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
+            raise
+        return _refused(f"out of memory; lower training.batch_size or raise training.accumulate ({error})")
+    except KeyboardInterrupt:
+        return _refused("stopped; prepare goes on by the same command, train and finetune with --resume", 130)
+    return status
+
+
+def _refused(sentence: str, status: int = 2) -> int:
+    """One sentence, from the first of several processes alone."""
+    if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"tokengt: {sentence}", file=sys.stderr)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules."
+    )
+    parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for room in (running, reading, models, theory):
+        room.add_verbs(verbs)
+    return parser

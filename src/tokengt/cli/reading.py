@@ -1,0 +1,99 @@
+"""predict, evaluate, embed and info."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+
+def add_verbs(verbs: Any) -> None:
+    _add_predict(verbs)
+    _add_evaluate(verbs)
+    _add_embed(verbs)
+    _add_info(verbs)
+
+
+def _add_predict(verbs: Any) -> None:
+    verb = verbs.add_parser(
+        "predict",
+        help="predict every row of a file",
+        description="Every row comes back in order with its columns, a prediction, or the reason why there is none.",
+    )
+    _reading_options(verb)
+    verb.add_argument("--out", type=Path, required=True, metavar="OUT.csv", help="the file to write")
+    verb.add_argument("--uncertainty", type=int, default=0, metavar="K", help="add the spread over K passes")
+    verb.add_argument(
+        "--over", choices=("identifiers", "dropout"), default="identifiers", help="what differs between those passes"
+    )
+    verb.set_defaults(run=_predict)
+
+
+def _add_evaluate(verbs: Any) -> None:
+    verb = verbs.add_parser("evaluate", help="compare predictions with the labels of a file")
+    _reading_options(verb)
+    verb.add_argument("--out", type=Path, metavar="DIR", help="write the picture and the numbers there")
+    verb.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    verb.set_defaults(run=_evaluate)
+
+
+def _add_embed(verbs: Any) -> None:
+    verb = verbs.add_parser("embed", help="write the model's vector of every graph")
+    _reading_options(verb)
+    verb.add_argument("--out", type=Path, required=True, metavar="VECTORS.npz", help="the file to write")
+    verb.set_defaults(run=_embed)
+
+
+def _reading_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("model", type=Path, metavar="RUN", help="a trained run")
+    verb.add_argument("source", type=Path, metavar="IN", help="a file as prepare takes it")
+    verb.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: as in training)")
+    verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
+def _add_info(verbs: Any) -> None:
+    verb = verbs.add_parser("info", help="say what a store, a run or a model is")
+    verb.add_argument("path", type=Path, metavar="PATH")
+    verb.set_defaults(run=_info)
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from tokengt.inference import load
+    from tokengt.workflow.predicting import predict_file
+
+    predictor = load(options.model, options.device)
+    done = predict_file(
+        predictor,
+        options.source,
+        options.out,
+        smiles=options.smiles,
+        uncertainty=options.uncertainty,
+        spread=options.over,
+    )
+    print(f"{options.out}: {done}" + (" (see the column reason)" if done.bad else ""))
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from tokengt.workflow.evaluating import evaluate
+
+    found = evaluate(options.model, options.source, smiles=options.smiles, out=options.out, device=options.device)
+    print(json.dumps(asdict(found)) if options.json else f"{options.source}: {found}")
+    return 0
+
+
+def _embed(options: argparse.Namespace) -> int:
+    from tokengt.inference import load
+    from tokengt.workflow.predicting import embed_file
+
+    done = embed_file(load(options.model, options.device), options.source, options.out, smiles=options.smiles)
+    print(f"{options.out}: {done}")
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    from tokengt.workflow.describing import info
+
+    print("\n".join(info(options.path)))
+    return 0
