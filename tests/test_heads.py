@@ -1,8 +1,11 @@
+from typing import Any
+
 import pytest
 import torch
 
 from tests.graphs import odd_graphs, random_graph, small_model
 from tokengt import Graph, GraphBatch, HeadConfig
+from tokengt.config import from_dict, to_dict
 
 
 def test_rows_of_every_level() -> None:
@@ -26,6 +29,38 @@ def test_sum_readout_leaves_special_tokens_out() -> None:
     tokens = model.encode(batch)
     parts = [part[1:].sum(0) for part in tokens.values.split(tokens.segments.host_lengths.tolist())]
     assert torch.allclose(model(batch), model.head.project(torch.stack(parts)), atol=1e-4)
+
+
+def test_a_plain_mlp_of_given_widths() -> None:
+    """Linear, act, Linear, act, Linear on the sum of a graph's tokens: the head of Theorem 2, worked by hand."""
+    batch = GraphBatch.collate(odd_graphs())
+    for name, act in (("relu", torch.relu), ("gelu", torch.nn.functional.gelu)):
+        head = HeadConfig(readout="sum", out_dim=2, hidden=(5, 3), activation=name)  # type: ignore[arg-type]
+        model = small_model(head=head)
+        first, second, last = (module for module in model.head.modules() if isinstance(module, torch.nn.Linear))
+        assert [tuple(m.weight.shape) for m in (first, second, last)] == [(5, 24), (3, 5), (2, 3)]
+        hidden = act(model.encode(batch).pooled @ first.weight.T + first.bias)
+        expected = act(hidden @ second.weight.T + second.bias) @ last.weight.T + last.bias
+        assert torch.allclose(model(batch), expected, atol=1e-4)
+
+
+def test_a_config_saved_before_there_were_hidden_layers_still_loads() -> None:
+    old = {"level": "graph", "out_dim": 2, "readout": "token", "mlp": False, "symmetric": True}
+    assert from_dict(HeadConfig, old) == HeadConfig(out_dim=2)
+    new = HeadConfig(hidden=(8, 4), activation="relu")
+    assert from_dict(HeadConfig, to_dict(new)) == new
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"hidden": (4, 0)}, "expected widths of at least 1"),
+        ({"hidden": (4,), "mlp": True}, "set mlp or hidden, not both"),
+    ],
+)
+def test_bad_hidden_layers(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        HeadConfig(**options)
 
 
 def test_link_scores() -> None:

@@ -175,6 +175,40 @@ def test_order_three_tokens() -> None:
     assert torch.allclose(tokens.values[:3], node, atol=1e-5)
 
 
+def test_sets_are_order_one() -> None:
+    """[X_i, P_i, E]: a node's identifier once, one type, and no edges, however many rows their empty list has."""
+    x = torch.randn(3, 2)
+    config = TokensConfig(node_features=FeatureSpec(width=2), order=1, graph_token=False)
+    for rows in (2, 3):
+        graph = Graph(x, torch.empty(rows, 0, dtype=torch.int64))
+        tokenizer, tokens, p = tokenize([graph, graph], config)
+        assert tokenizer.type_embedding.weight.shape == (1, DIM)
+        assert tokenizer.id_proj.weight.shape == (DIM, ID)
+        one = x @ tokenizer.node_encoder.linear.weight.T + tokenizer.type_embedding.weight
+        expected = torch.cat([one, one]) + p @ tokenizer.id_proj.weight.T
+        assert torch.allclose(tokens.values, expected, atol=1e-5)
+        assert tokens.endpoints.tolist() == [[i] for i in range(6)]
+        assert tokens.kinds.tolist() == [TokenKind.NODE] * 6
+        assert tokenizer.incident_rows(GraphBatch.collate([graph, graph]), tokens)[0].numel() == 0
+
+
+def test_sets_with_hyperedges() -> None:
+    """The pooled token takes the second and last type."""
+    graph = Graph.from_hyperedges([[0, 2]], num_nodes=3)
+    tokenizer, tokens, p = tokenize(graph, TokensConfig(order=1, hyperedges=True, graph_token=False))
+    assert tokens.kinds.tolist() == [0, 0, 0, 1]
+    rho = (p[0] + p[2]) @ tokenizer.id_pool.weight.T
+    assert torch.allclose(tokens.values[3], rho + tokenizer.type_embedding.weight[1], atol=1e-5)
+
+
+def test_sets_have_no_edges() -> None:
+    with pytest.raises(ValueError, match=r"the batch has 1 edges; this model reads sets of nodes"):
+        tokenize(Graph(edge_index=torch.tensor([[0], [1]]), num_nodes=2), TokensConfig(order=1))
+    for order, layout in ((0, "directed"), (1, "undirected"), (3, "undirected")):
+        with pytest.raises(ValueError, match=f"order {order} with layout '{layout}'"):
+            TokensConfig(order=order, layout=layout)  # type: ignore[arg-type]
+
+
 def test_one_pooled_token_a_hyperedge() -> None:
     graph = hypergraph()
     config = TokensConfig(node_features=FeatureSpec(width=2), hyperedge_features=FeatureSpec(width=3), hyperedges=True)

@@ -1,6 +1,7 @@
 """From encoded tokens to predictions: graph, node, edge and link heads, any number of outputs."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -24,6 +25,8 @@ class HeadConfig:
         readout: graph level only: the [graph] token, or the sum over all other tokens (Theorem 2).
         mlp: Linear, GELU, LayerNorm, Linear (the authors' code) instead of one linear map (the paper).
         symmetric: link level only: (u, v) and (v, u) score alike.
+        hidden: widths of the hidden layers of a plain MLP without norm (Theorem 2); none for one linear map.
+        activation: between the layers of that MLP.
     """
 
     level: Literal["graph", "node", "edge", "link"] = "graph"
@@ -31,6 +34,8 @@ class HeadConfig:
     readout: Literal["token", "sum"] = "token"
     mlp: bool = False
     symmetric: bool = True
+    hidden: tuple[int, ...] = ()
+    activation: Literal["gelu", "relu"] = "gelu"
 
     def __post_init__(self) -> None:
         if self.level not in ("graph", "node", "edge", "link"):
@@ -39,6 +44,12 @@ class HeadConfig:
             raise ValueError(f"readout is {self.readout!r}; expected 'token' or 'sum'")
         if self.out_dim < 1:
             raise ValueError(f"out_dim is {self.out_dim}; expected at least 1")
+        if any(width < 1 for width in self.hidden):
+            raise ValueError(f"hidden is {self.hidden}; expected widths of at least 1")
+        if self.mlp and self.hidden:
+            raise ValueError("a head is either the authors' MLP or one of your widths; set mlp or hidden, not both")
+        if self.activation not in ("gelu", "relu"):
+            raise ValueError(f"head activation is {self.activation!r}; expected 'gelu' or 'relu'")
 
 
 class Head(nn.Module):
@@ -52,6 +63,8 @@ class Head(nn.Module):
             self.project: nn.Module = nn.Sequential(
                 nn.Linear(width, dim), nn.GELU(), nn.LayerNorm(dim), nn.Linear(dim, config.out_dim)
             )
+        elif config.hidden:
+            self.project = _plain_mlp((width, *config.hidden, config.out_dim), config.activation)
         else:
             self.project = nn.Linear(width, config.out_dim)
 
@@ -76,6 +89,13 @@ class Head(nn.Module):
         if self.config.symmetric:
             return torch.cat([first + second, first * second], 1)
         return torch.cat([first, second, first * second], 1)
+
+
+def _plain_mlp(widths: tuple[int, ...], activation: str) -> nn.Sequential:
+    parts: list[nn.Module] = []
+    for narrow, wide in pairwise(widths):
+        parts += [nn.Linear(narrow, wide), nn.GELU() if activation == "gelu" else nn.ReLU()]
+    return nn.Sequential(*parts[:-1])
 
 
 @eager_only

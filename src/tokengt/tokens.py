@@ -41,7 +41,7 @@ class TokensConfig:
         edge_features: what the edge features are.
         hyperedge_features: what the hyperedge features are.
         graph_features: what is known of a graph as a whole; it is added to the [graph] token.
-        order: k; 2 for graphs. ``edge_index`` lists k-tuples.
+        order: k; 2 for graphs. ``edge_index`` lists k-tuples. 1 for sets: nodes alone, [X_i, P_i, E].
         layout: "directed", one token a listed edge (the paper: two an undirected edge), or "undirected", one token
             for (u, v) and (v, u) together with pooled identifiers rho(P_u) + rho(P_v) (the paper's last appendix).
         hyperedges: whether graphs may carry hyperedges, each one pooled token with the sum of its rho(P_v).
@@ -66,8 +66,10 @@ class TokensConfig:
     def __post_init__(self) -> None:
         if self.layout not in ("directed", "undirected"):
             raise ValueError(f"layout is {self.layout!r}; expected 'directed' or 'undirected'")
-        if self.order < 2 or (self.order > 2 and self.layout == "undirected"):
-            raise ValueError(f"order {self.order} with layout {self.layout!r}; expected order 2, or more if 'directed'")
+        if self.order < 1 or (self.order != 2 and self.layout == "undirected"):
+            raise ValueError(
+                f"order {self.order} with layout {self.layout!r}; expected order 2, or any from 1 if 'directed'"
+            )
         if self.graph_features != FeatureSpec() and not self.graph_token:
             raise ValueError("graph_features are read by the [graph] token; set graph_token=True")
 
@@ -168,8 +170,8 @@ class Tokenizer(nn.Module):
         self.graph_encoder.check(batch, Segments.uniform(batch.num_graphs, 1))
         merged = merge_directions(batch) if self.config.layout == "undirected" else None
         edges = batch.edges if merged is None else merged.segments
-        index = _pick(batch.edge_index.T, merged)
-        kinds = equality_patterns(index.T) if batch.order > 2 else torch.full_like(index[:, 0], TokenKind.EDGE)
+        index = _pick(batch.edge_index[: self.config.order].T, merged)
+        kinds = equality_patterns(index.T) if self.config.order > 2 else torch.full_like(index[:, 0], TokenKind.EDGE)
         tokens, source = self._lay_out(batch, merged, edges, index, kinds)
         edge_features = None if batch.edge_features is None else _pick(batch.edge_features, merged)
         node_kinds = torch.full_like(batch.nodes.ids, TokenKind.NODE)
@@ -179,7 +181,7 @@ class Tokenizer(nn.Module):
             self._sum(
                 node_kinds,
                 self.node_encoder(batch.node_features),
-                self._node_ids(batch, ids),
+                self._node_ids(ids),
             ),
             self._sum(kinds, self.edge_encoder(edge_features), self._edge_ids(index, ids, merged)),
             self._sum(
@@ -216,10 +218,9 @@ class Tokenizer(nn.Module):
         source = torch.empty_like(place)
         source[place] = torch.arange(len(place), device=device)
         nodes = torch.arange(batch.num_nodes, device=device)
-        blank = torch.full((len(place), batch.order), -1, device=device)
-        endpoints = blank.index_copy(0, node_rows, nodes[:, None].expand(-1, batch.order)).index_copy(
-            0, edge_rows, index
-        )
+        order = self.config.order
+        blank = torch.full((len(place), order), -1, device=device)
+        endpoints = blank.index_copy(0, node_rows, nodes[:, None].expand(-1, order)).index_copy(0, edge_rows, index)
         all_kinds = torch.full_like(place, TokenKind.SPECIAL)
         all_kinds[node_rows], all_kinds[edge_rows] = TokenKind.NODE, kinds
         all_kinds[hyperedge_rows] = self.config.num_types - 1
@@ -253,7 +254,7 @@ class Tokenizer(nn.Module):
                 total = term if total is None else total + term
         return self.blank.expand(len(kinds), -1) if total is None else total
 
-    def _node_ids(self, batch: GraphBatch, ids: Identifiers | None) -> Tensor | None:
+    def _node_ids(self, ids: Identifiers | None) -> Tensor | None:
         if ids is None:
             return None
         if ids.edges is None and self.config.layout == "undirected":
@@ -261,7 +262,7 @@ class Tokenizer(nn.Module):
             pooled: Tensor = self.id_pool(ids.nodes)
             return 2 * pooled
         assert self.id_proj is not None
-        copies = 1 if ids.edges is not None else batch.order
+        copies = 1 if ids.edges is not None else self.config.order
         projected: Tensor = self.id_proj(ids.nodes.repeat(1, copies))
         return projected
 
@@ -294,7 +295,10 @@ class Tokenizer(nn.Module):
 
 
 def check_relations(batch: GraphBatch, config: TokensConfig) -> None:
-    if batch.order != config.order:
+    if config.order == 1 and batch.num_edges:
+        raise ValueError(f"the batch has {batch.num_edges} edges; this model reads sets of nodes (tokens.order is 1)")
+    # An empty edge_index has two rows or more, so it says nothing of sets.
+    if config.order > 1 and batch.order != config.order:
         raise ValueError(f"edge_index has {batch.order} rows; this model expects {config.order}")
     if batch.num_hyperedges and not config.hyperedges:
         raise ValueError(

@@ -1,0 +1,1 @@
+"""The paper's Section 3 and its proofs as running code, poured into the production Transformer."""

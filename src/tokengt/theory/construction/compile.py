@@ -1,0 +1,291 @@
+"""Theorems 1 and 2: a given equivariant layer, or a whole k-IGN, as weights of a TokenGT."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tokengt.features import FeatureSpec
+from tokengt.heads import Head, HeadConfig
+from tokengt.identifiers import IdentifierConfig
+from tokengt.interop.pyg import as_batch
+from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.theory.construction.gates import (
+    Activation,
+    ScalarMap,
+    Units,
+    activation_map,
+    identity_map,
+    pour_units,
+)
+from tokengt.theory.construction.layer import class_reach, layer_units, pour_attention
+from tokengt.theory.construction.layout import Layout
+from tokengt.theory.ign import EquivariantLinear, InvariantGraphNetwork
+from tokengt.theory.scoring import TypeKind
+from tokengt.tokens import Tokenizer, TokensConfig
+from tokengt.transformer import Block, EncoderConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a construction is made for and with.
+
+    Args:
+        layout: the channels of a token.
+        num_nodes: n.
+        sharpness: a.
+        input_bound: a bound on |X|.
+        activation: the encoder's.
+        pieces: of GELU by ReLU, see :func:`activation_map`.
+    """
+
+    layout: Layout
+    num_nodes: int
+    sharpness: float
+    input_bound: float
+    activation: Activation
+    pieces: int = 128
+
+    def __post_init__(self) -> None:
+        if self.num_nodes < 1:
+            raise ValueError(f"num_nodes is {self.num_nodes}; expected at least 1")
+        if self.layout.id_dim < self.num_nodes:
+            raise ValueError(
+                f"id_dim is {self.layout.id_dim} for {self.num_nodes} nodes; orthonormal identifiers need id_dim >= n"
+            )
+        if self.sharpness <= 0 or self.input_bound <= 0:
+            raise ValueError(
+                f"sharpness is {self.sharpness} and input_bound {self.input_bound}; expected positive numbers"
+            )
+
+
+def compile_layer(
+    layer: EquivariantLinear,
+    num_nodes: int,
+    sharpness: float,
+    input_bound: float,
+    *,
+    id_dim: int | None = None,
+    activation: Activation = "relu",
+    types: TypeKind = "one_hot",
+) -> TokenGT:
+    """L_{k->k} as one Transformer block (Theorem 1).
+
+    ``encode_tensor(model, x)[..., :out_dim]`` is L(X) for every dense X [n, ..., n, in_dim] with |X| <= input_bound,
+    within :func:`layer_bound`. The head sums it over all entries. Arguments as in :func:`compile_ign`.
+    """
+    if layer.in_order != layer.out_order or layer.in_order < 1:
+        raise ValueError(f"the layer goes from order {layer.in_order} to {layer.out_order}; expected one order k >= 1")
+    recipe = layer_recipe(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
+    layout, out_dim = recipe.layout, layer.weight.shape[2]
+    units = layer_chain([layer], recipe, identity_map(), last=False)
+    model = _pour([layer], units, recipe, HeadConfig(out_dim=out_dim, readout="sum"))
+    with torch.no_grad():
+        _linears(model.head)[0].weight[:, layout.features][:, :out_dim] = torch.eye(out_dim, dtype=torch.float64)
+    return model
+
+
+def compile_ign(
+    ign: InvariantGraphNetwork,
+    num_nodes: int,
+    sharpness: float,
+    input_bound: float,
+    *,
+    id_dim: int | None = None,
+    activation: Activation | None = None,
+    types: TypeKind = "one_hot",
+    pieces: int = 128,
+) -> TokenGT:
+    """A k-IGN as T Transformer blocks, sum-pooling and an MLP (Theorem 2): weights of a plain TokenGT, nothing trained.
+
+    ``model(tensor_graph(x))`` is F_k(X) within :func:`ign_bound` for every dense X [n, ..., n, d_0] with
+    |X| <= input_bound and any orthonormal identifiers, the model's own draws or yours. Class counts are those of n
+    nodes and the gates those of the bound: the model refuses other inputs (a copy read back from a file cannot tell).
+    Float64 whatever the IGN's precision, in evaluation mode, on the CPU.
+
+    Args:
+        ign: F_k, of order 1 to 3.
+        num_nodes: n.
+        sharpness: a; attention is off by e^(-gap), gap = a min(1, type margin) / sqrt(d_H).
+        input_bound: a bound on |X|.
+        id_dim: d_p, at least n; None for n. Wider identifiers widen d_H and need more sharpness.
+        activation: the encoder's; None for the IGN's own, where the MLPs are exact. Another costs what
+            :func:`activation_map` says a layer.
+        types: type identifiers; one-hot ones make the gates exact.
+        pieces: points of GELU by ReLU.
+    """
+    recipe = ign_recipe(
+        ign, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types, pieces=pieces
+    )
+    layers = equivariant_layers(ign)
+    sigma = activation_map(ign.config.activation, recipe.activation, recipe.pieces)
+    units = layer_chain(layers, recipe, sigma, last=True)
+    head = HeadConfig(
+        out_dim=ign.config.out_dim, readout="sum", hidden=ign.config.mlp_dims, activation=ign.config.activation
+    )
+    model = _pour(layers, units, recipe, head)
+    _pour_readout(model.head, ign, recipe.layout)
+    return model
+
+
+def layer_recipe(
+    layer: EquivariantLinear,
+    num_nodes: int,
+    sharpness: float,
+    input_bound: float,
+    *,
+    id_dim: int | None = None,
+    activation: Activation = "relu",
+    types: TypeKind = "one_hot",
+) -> Recipe:
+    """What :func:`compile_layer` builds from."""
+    width = max(layer.weight.shape[1:])
+    layout = Layout(layer.in_order, width, num_nodes if id_dim is None else id_dim, types)
+    return Recipe(layout, num_nodes, float(sharpness), float(input_bound), activation)
+
+
+def ign_recipe(
+    ign: InvariantGraphNetwork,
+    num_nodes: int,
+    sharpness: float,
+    input_bound: float,
+    *,
+    id_dim: int | None = None,
+    activation: Activation | None = None,
+    types: TypeKind = "one_hot",
+    pieces: int = 128,
+) -> Recipe:
+    """What :func:`compile_ign` builds from."""
+    layout = Layout(ign.config.order, max(ign.config.dims), num_nodes if id_dim is None else id_dim, types)
+    used = activation or ign.config.activation
+    return Recipe(layout, num_nodes, float(sharpness), float(input_bound), used, pieces)
+
+
+def equivariant_layers(ign: InvariantGraphNetwork) -> list[EquivariantLinear]:
+    return [layer for layer in ign.layers if isinstance(layer, EquivariantLinear)]
+
+
+def reaches(
+    layers: Sequence[EquivariantLinear], num_nodes: int, input_bound: float, sigma_error: float
+) -> list[Float[Tensor, "classes _"]]:
+    """:func:`class_reach` of every layer, the input bound carried through: |sigma(z)| <= |z| for ReLU and GELU."""
+    bound = torch.full((layers[0].weight.shape[1],), input_bound, dtype=torch.float64)
+    found = []
+    for layer in layers:
+        found.append(class_reach(layer, num_nodes, bound))
+        bound = found[-1].amax(0) + sigma_error
+    return found
+
+
+def layer_chain(layers: Sequence[EquivariantLinear], recipe: Recipe, sigma: ScalarMap, *, last: bool) -> list[Units]:
+    """The MLPs of all blocks; with ``last`` the last one has no sigma and writes by class."""
+    found = reaches(layers, recipe.num_nodes, recipe.input_bound, sigma.error)
+    ends = [last and place == len(layers) - 1 for place in range(len(layers))]
+    return [
+        layer_units(layer, recipe.layout, reach, identity_map() if end else sigma, recipe.activation, last=end)
+        for layer, reach, end in zip(layers, found, ends, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class DomainGuard:
+    """Refuses what a compiled model was not made for."""
+
+    order: int
+    num_nodes: int
+    input_bound: float
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        batch = as_batch(args[0] if args else kwargs["batch"])
+        edges = self.num_nodes**self.order - self.num_nodes
+        sizes = batch.nodes.host_lengths, batch.edges.host_lengths
+        if bool((sizes[0] != self.num_nodes).any()) or bool((sizes[1] != edges).any()):
+            raise ValueError(
+                f"this model was compiled for dense order-{self.order} tensors of {self.num_nodes} nodes: every graph "
+                f"must have {self.num_nodes} nodes and {edges} edges; compile one for each size"
+            )
+        for features in (batch.node_features, batch.edge_features):
+            size = 0.0 if features is None or not features.numel() else float(features.detach().abs().max())
+            if size > self.input_bound:
+                raise ValueError(
+                    f"an input of size {size:g} is above the input_bound of {self.input_bound:g} that this model was "
+                    "compiled with"
+                )
+
+
+@torch.no_grad()
+def _pour(layers: Sequence[EquivariantLinear], units: Sequence[Units], recipe: Recipe, head: HeadConfig) -> TokenGT:
+    """The model with everything poured but the head, which is zero."""
+    layout, in_dim = recipe.layout, layers[0].weight.shape[1]
+    spec = FeatureSpec(width=in_dim)
+    config = TokenGTConfig(
+        dim=layout.dim,
+        tokens=TokensConfig(
+            node_features=spec,
+            edge_features=spec if layout.order > 1 else FeatureSpec(),
+            order=layout.order,
+            graph_token=False,
+        ),
+        identifiers=IdentifierConfig(kind="orf", dim=layout.id_dim),
+        encoder=EncoderConfig(
+            num_layers=len(layers),
+            num_heads=layout.num_heads,
+            head_dim=layout.head_dim,
+            value_dim=layout.width,
+            mlp_dim=max(len(part) for part in units),
+            norm=False,
+            final_norm=False,
+            activation=recipe.activation,
+        ),
+        head=head,
+    )
+    model = TokenGT(config).double().eval()
+    pour_tokenizer(model.tokenizer, layout)
+    for block, layer, part in zip(model.encoder.blocks, layers, units, strict=True):
+        assert isinstance(block, Block)
+        pour_attention(block.attention, layer, layout, recipe.num_nodes, recipe.sharpness)
+        pour_units(block.mlp, part)
+    for parameter in model.head.parameters():
+        parameter.zero_()
+    guard = DomainGuard(layout.order, recipe.num_nodes, recipe.input_bound)
+    model.register_forward_pre_hook(guard, with_kwargs=True)
+    return model
+
+
+@torch.no_grad()
+def pour_tokenizer(tokenizer: Tokenizer, layout: Layout) -> None:
+    """w^in = [I, 0]: features, identifiers and types go to their channels."""
+    for parameter in tokenizer.parameters():
+        parameter.zero_()
+    for encoder in (tokenizer.node_encoder, tokenizer.edge_encoder):
+        if encoder.linear is not None:
+            in_dim = encoder.linear.in_features
+            encoder.linear.weight[layout.features][:in_dim] = torch.eye(in_dim, dtype=torch.float64)
+    assert tokenizer.id_proj is not None
+    assert tokenizer.type_embedding is not None
+    ids = slice(layout.width, layout.width + layout.order * layout.id_dim)
+    tokenizer.id_proj.weight[ids] = torch.eye(layout.order * layout.id_dim, dtype=torch.float64)
+    tokenizer.type_embedding.weight[:, layout.type_id] = layout.identifiers
+
+
+@torch.no_grad()
+def _pour_readout(head: Head, ign: InvariantGraphNetwork, layout: Layout) -> None:
+    """f'' of Eq. 48: sum_a X^a w_a + b, folded into the MLP's first linear map, then the MLP."""
+    weight, bias = ign.invariant.weight.cpu().double(), ign.invariant.bias.cpu().double()
+    first, *rest = _linears(ign.mlp)
+    mixing = first.weight.cpu().double()
+    poured, *others = _linears(head)
+    for gamma in range(layout.num_classes):
+        start = layout.sums(gamma).start
+        poured.weight[:, start : start + weight.shape[1]] = mixing @ weight[gamma].T
+    poured.bias.copy_(mixing @ bias[0] + first.bias.cpu())
+    for mine, given in zip(others, rest, strict=True):
+        mine.weight.copy_(given.weight)
+        mine.bias.copy_(given.bias)
+
+
+def _linears(module: nn.Module) -> list[nn.Linear]:
+    return [part for part in module.modules() if isinstance(part, nn.Linear)]

@@ -1,0 +1,220 @@
+"""Theorem 2 and Corollary 1: a plain TokenGT whose weights are a given k-IGN."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.theorems.curves import assert_falls_as_the_gap
+from tokengt import TokenGT
+from tokengt.ragged import Segments
+from tokengt.testing import assert_permutation_invariant
+from tokengt.theory.construction import activation_map, compile_ign, encode_tensor, ign_bound, logit_gap, tensor_graph
+from tokengt.theory.construction.compile import reaches
+from tokengt.theory.construction.gates import Activation
+from tokengt.theory.construction.layout import Layout
+from tokengt.theory.construction.measure import ign_agreement, orthonormal_ids, random_tensor, randomise
+from tokengt.theory.ign import IGNConfig, InvariantGraphNetwork
+from tokengt.theory.scoring import TypeKind
+from tokengt.theory.tuples import Tuples
+
+BOTH: tuple[Activation, ...] = ("relu", "gelu")
+
+
+def random_ign(config: IGNConfig, seed: int = 0) -> InvariantGraphNetwork:
+    ign = InvariantGraphNetwork(config).double()
+    randomise(ign, torch.Generator().manual_seed(seed))
+    return ign
+
+
+def direct(ign: InvariantGraphNetwork, x: torch.Tensor) -> torch.Tensor:
+    """F_k(X), by the IGN itself."""
+    return ign(x.flatten(0, -2), Tuples.dense(Segments.uniform(1, len(x)), x.ndim - 1))
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor, relative: float = 1e-10) -> bool:
+    return float((found - wanted).abs().max()) <= relative * float(wanted.abs().max())
+
+
+@pytest.mark.parametrize("activation", BOTH)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("order", "nodes", "dims"), [(2, 4, (2, 4, 4, 3)), (3, 4, (2, 3, 2)), (1, 6, (3, 5, 4, 2)), (2, 6, (3, 3, 4, 2))]
+)
+def test_random_networks(order: int, nodes: int, dims: tuple[int, ...], activation: Activation, seed: int) -> None:
+    agreement = ign_agreement(order, nodes, 400.0, dims=dims, ign_activation=activation, seed=seed)
+    assert agreement.relative < 1e-10
+    assert agreement.scale > 1
+    assert agreement.holds
+
+
+@given(
+    order=st.integers(1, 3),
+    nodes=st.integers(1, 4),
+    dims=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    mlp_dims=st.lists(st.integers(1, 5), max_size=2),
+    activation=st.sampled_from(BOTH),
+    kind=st.sampled_from(("one_hot", "circle")),
+    size=st.sampled_from((0.01, 1.0, 1000.0)),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=15)
+def test_any_network(
+    order: int,
+    nodes: int,
+    dims: list[int],
+    mlp_dims: list[int],
+    activation: Activation,
+    kind: TypeKind,
+    size: float,
+    seed: int,
+) -> None:
+    """Any widths and depths, one node to four, inputs small and large, with the model's own draws of identifiers."""
+    ign = random_ign(
+        IGNConfig(order, tuple(dims), activation, invariant_dim=2, mlp_dims=tuple(mlp_dims), out_dim=2), seed
+    )
+    x = random_tensor(nodes, order, dims[0], size, torch.Generator().manual_seed(seed))
+    found = compile_ign(ign, nodes, 700.0, size, types=kind)(tensor_graph(x))
+    wanted = direct(ign, x)
+    assert float((found - wanted).abs().max()) <= ign_bound(ign, nodes, 700.0, size, types=kind)
+    assert float((found - wanted).abs().max()) <= 1e-9 * max(1.0, float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize(("order", "nodes", "kind"), [(1, 5, "one_hot"), (2, 4, "one_hot"), (2, 3, "circle")])
+def test_errors_fall_geometrically_until_float64_ends_it(order: int, nodes: int, kind: TypeKind) -> None:
+    assert_falls_as_the_gap(
+        lambda sharpness: ign_agreement(order, nodes, sharpness, types=kind, seed=4).relative,
+        lambda sharpness: logit_gap(order, nodes, sharpness, kind),
+        floor=1e-11,
+    )
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 20.0, 100.0, 1e4])
+def test_the_bound_holds_at_any_sharpness_and_falls_with_it(sharpness: float) -> None:
+    for order, nodes, dims in ((1, 4, (2, 3, 2)), (2, 3, (2, 3, 3)), (3, 2, (2, 2, 2))):
+        assert ign_agreement(order, nodes, sharpness, dims=dims, seed=1).holds
+    ign = random_ign(IGNConfig(2, (2, 3, 2)))
+    gaps = [logit_gap(2, 4, sharpness, "one_hot") for sharpness in (60.0, 90.0)]
+    ratio = ign_bound(ign, 4, 60.0, 1.0) / ign_bound(ign, 4, 90.0, 1.0)
+    assert ratio == pytest.approx(float(torch.exp(torch.tensor(gaps[1] - gaps[0]))), rel=0.01)
+
+
+def test_relu_networks_on_a_gelu_encoder_cost_next_to_nothing() -> None:
+    for seed in range(3):
+        agreement = ign_agreement(2, 4, 400.0, activation="gelu", ign_activation="relu", seed=seed)
+        assert agreement.relative < 1e-10
+        assert agreement.holds
+
+
+def test_gelu_networks_on_a_relu_encoder_cost_what_the_pieces_say() -> None:
+    """The error is that of the interpolation: within the bound, and sixteen times less for four times the pieces."""
+    errors = []
+    for pieces in (32, 128, 512):
+        agreement = ign_agreement(
+            2, 3, 400.0, dims=(2, 3, 2), activation="relu", ign_activation="gelu", pieces=pieces, seed=2
+        )
+        assert agreement.holds
+        errors.append(agreement.error)
+    assert errors[0] > 8 * errors[1] > 64 * errors[2] > 0
+    ratio = activation_map("gelu", "relu", 32).error / activation_map("gelu", "relu", 128).error
+    assert ratio == pytest.approx(16, rel=1e-3)
+
+
+def test_it_is_a_plain_model_that_can_be_saved(tmp_path: Path) -> None:
+    ign = random_ign(IGNConfig(2, (2, 3, 2), "gelu", invariant_dim=3, mlp_dims=(4, 5), out_dim=2))
+    x = random_tensor(4, 2, 2, 1.0, torch.Generator().manual_seed(0))
+    model = compile_ign(ign, 4, 400.0, 1.0)
+    assert type(model) is TokenGT
+    model.save_pretrained(tmp_path)
+    again = TokenGT.from_pretrained(tmp_path)
+    assert again.config == model.config
+    assert torch.equal(again(tensor_graph(x)), model(tensor_graph(x)))
+    assert close(again(tensor_graph(x)), direct(ign, x))
+
+
+def test_any_orthonormal_identifiers_and_every_draw() -> None:
+    ign = random_ign(IGNConfig(2, (2, 4, 2), "relu", out_dim=1))
+    generator = torch.Generator().manual_seed(0)
+    x = random_tensor(4, 2, 2, 1.0, generator)
+    model, wanted = compile_ign(ign, 4, 600.0, 1.0, id_dim=7), direct(ign, x)
+    for draw in range(3):
+        assert close(model(tensor_graph(x), draw=draw), wanted)
+        assert close(model(tensor_graph(x), generator=generator), wanted)
+        assert close(model(tensor_graph(x), orthonormal_ids(4, 7, generator)), wanted)
+    prediction = model.predict(tensor_graph(x), draws=4)
+    assert float(prediction.std.max()) < 1e-10 * float(wanted.abs().max())
+
+
+def test_it_is_invariant_as_the_network_is() -> None:
+    ign = random_ign(IGNConfig(2, (2, 4, 2), "gelu"))
+    x = random_tensor(5, 2, 2, 1.0, torch.Generator().manual_seed(0))
+    model = compile_ign(ign, 5, 400.0, 1.0)
+    assert_permutation_invariant(model, tensor_graph(x), atol=1e-8)
+
+
+def test_several_graphs_at_once() -> None:
+    ign = random_ign(IGNConfig(2, (2, 3, 2), out_dim=2))
+    tensors = [random_tensor(3, 2, 2, 1.0, torch.Generator().manual_seed(seed)) for seed in range(3)]
+    found = compile_ign(ign, 3, 400.0, 1.0)([tensor_graph(x) for x in tensors])
+    assert close(found, torch.cat([direct(ign, x) for x in tensors]))
+
+
+def test_a_float32_network_is_compiled_in_float64() -> None:
+    ign = random_ign(IGNConfig(2, (1, 3, 2))).float()
+    x = random_tensor(3, 2, 1, 1.0, torch.Generator().manual_seed(0))
+    found = compile_ign(ign, 3, 400.0, 1.0)(tensor_graph(x))
+    assert found.dtype == torch.float64
+    assert close(found, direct(ign.double(), x))
+
+
+def test_the_last_block_writes_every_class_into_its_own_channels() -> None:
+    """Eq. 45: [0, C^gamma L(X) for every gamma], everything else cleared."""
+    ign = random_ign(IGNConfig(3, (2, 2)))
+    x = random_tensor(3, 3, 2, 1.0, torch.Generator().manual_seed(0))
+    tuples, layout = Tuples.dense(Segments.uniform(1, 3), 3), Layout(3, 2, 3, "one_hot")
+    out = ign.layers[0](x.flatten(0, -2), tuples, tuples)
+    found = encode_tensor(compile_ign(ign, 3, 500.0, 1.0), x).flatten(0, -2)
+    assert float(found[:, : layout.input_dim].abs().max()) == 0
+    for gamma in range(5):
+        own = (tuples.classes == gamma)[:, None]
+        assert torch.allclose(found[:, layout.sums(gamma)], out * own, atol=1e-10)
+
+
+def test_what_it_was_not_compiled_for_is_refused() -> None:
+    """Counts are those of n nodes, gates those of the bound: other inputs would give wrong numbers without a word."""
+    ign = random_ign(IGNConfig(2, (1, 2, 2)))
+    model, x = compile_ign(ign, 4, 400.0, 1.0), torch.rand(5, 5, 1, dtype=torch.float64)
+    with pytest.raises(ValueError, match="every graph must have 4 nodes and 12 edges"):
+        model(tensor_graph(x))
+    with pytest.raises(ValueError, match=r"an input of size 1\.5 is above the input_bound of 1"):
+        model(batch=tensor_graph(torch.full((4, 4, 1), -1.5, dtype=torch.float64)))
+    sparse = tensor_graph(x[:4, :4])
+    with pytest.raises(ValueError, match="compile one for each size"):
+        model([sparse, tensor_graph(x[:1, :1])])
+
+
+@pytest.mark.parametrize("activation", BOTH)
+def test_the_bound_on_every_layer_is_attained_and_held(activation: Activation) -> None:
+    """Positive weights, X = its bound everywhere, edges 1,000 times louder than nodes: gates hold against all that."""
+    ign = random_ign(IGNConfig(2, (2, 3, 3, 2), activation))
+    for parameter in ign.layers.parameters():
+        parameter.abs_()
+    first, second = ign.layers[0], ign.layers[1]
+    first.weight[5:] *= 1000
+    tuples = Tuples.dense(Segments.uniform(1, 4), 2)
+    x = torch.full((16, 2), 3.0, dtype=torch.float64)
+    reach = reaches(list(ign.layers), 4, 3.0, 0.0)
+    out = first(x, tuples, tuples)
+    assert torch.allclose(out, reach[0][tuples.classes])
+    loudest = reach[0].amax(0).expand(16, -1)
+    assert torch.allclose(second(loudest, tuples, tuples), reach[1][tuples.classes])
+    found = compile_ign(ign, 4, 400.0, 3.0)(tensor_graph(x.view(4, 4, 2)))
+    assert close(found, direct(ign, x.view(4, 4, 2)))
+
+
+def test_a_bound_far_too_large_costs_no_precision() -> None:
+    ign = random_ign(IGNConfig(2, (2, 3, 2), "gelu"))
+    x = random_tensor(4, 2, 2, 1.0, torch.Generator().manual_seed(0))
+    assert close(compile_ign(ign, 4, 400.0, 1e6)(tensor_graph(x)), direct(ign, x), 1e-12)
