@@ -82,7 +82,7 @@ class Outer:
     ],
 )
 def test_a_field_is_read_from_text(path: str, text: str, expected: Outer) -> None:
-    assert override(Outer(), path, text, "model") == expected
+    assert override(Outer(), {path: text}, "model") == expected
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,25 @@ def test_a_field_is_read_from_text(path: str, text: str, expected: Outer) -> Non
 )
 def test_text_that_is_no_value_is_named(path: str, text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{sentence}$"):
-        override(Outer(), path, text, "model")
+        override(Outer(), {path: text}, "model")
 
 
 def test_overriding_leaves_the_config_as_it_was() -> None:
     config: Any = Outer()
-    override(config, "inner.rate", "0.25", "model")
+    override(config, {"inner.rate": "0.25"}, "model")
     assert config == Outer()
+
+
+def test_settings_that_are_only_possible_together_are_set_together() -> None:
+    @dataclass(frozen=True)
+    class Range:
+        low: int = 0
+        high: int = 1
+
+        def __post_init__(self) -> None:
+            if self.low >= self.high:
+                raise ValueError("low is not below high")
+
+    assert override(Range(), {"low": "5", "high": "9"}, "range") == Range(5, 9)
+    with pytest.raises(ValueError, match="low is not below high"):
+        override(Range(), {"low": "5"}, "range")

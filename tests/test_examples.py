@@ -16,6 +16,7 @@ from tokengt.interop.molecules import pack_molecules
 EXAMPLES = Path(__file__).parents[1] / "examples"
 OPTIONS = {
     "attention_maps.py": ["--out", "maps/here.png"],
+    "compile_ign.py": ["--out", "curves/here.png"],
     "finetune.py": ["--epochs", "3", "--out", "out"],
     "pyg_training.py": ["--epochs", "6", "--out", "out"],
     "solubility.py": ["--epochs", "1", "--out", "out"],
@@ -37,7 +38,7 @@ def numbers(text: str) -> list[float]:
 
 
 def test_all_are_listed() -> None:
-    tested = {"attention_maps", "hypergraph", "symmetry", "uncertainty", "finetune", "solubility"}
+    tested = {"attention_maps", "compile_ign", "hypergraph", "symmetry", "uncertainty", "finetune", "solubility"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested | {"pyg_graphs", "pyg_training"}
 
 
@@ -63,6 +64,22 @@ def test_attention_maps_writes_a_picture(tmp_path: Path) -> None:
     picture = (tmp_path / "maps" / "here.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 20_000
+
+
+def test_compile_ign_makes_a_transformer_of_a_trained_ign(tmp_path: Path) -> None:
+    printed = run("compile_ign.py", tmp_path)
+    off, of_wedges = numbers(printed.splitlines()[0])
+    assert off < 0.1 * of_wedges, "the 2-IGN has learned something"
+    rows = re.findall(r"sharpness +(\d+), .* off by (\S+), at most (\S+)", printed)
+    errors = {int(sharpness): float(error) for sharpness, error, _ in rows}
+    assert len(errors) == 12
+    assert all(float(error) <= float(bound) for _, error, bound in rows)
+    # Geometric while sums round to less than the leak: twenty more of sharpness are e^(20 / sqrt(32)) = 34 times less.
+    for sharpness in (40, 60, 80, 100):
+        assert 20 < errors[sharpness] / errors[sharpness + 20] < 50
+    assert errors[200] < 1e-11
+    assert "TokenGT with 15 heads" in printed
+    assert (tmp_path / "curves" / "here.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_symmetry_passes_and_fails_where_it_should(tmp_path: Path) -> None:

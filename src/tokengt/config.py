@@ -1,6 +1,7 @@
 """Configs are frozen dataclasses beside their owners; here they become JSON and come back."""
 
 import dataclasses
+from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -45,28 +46,38 @@ def _restore(kind: Any, value: Any, where: str) -> Any:
     return tuple(_restore(k, v, f"{where}[{place}]") for place, (k, v) in enumerate(zip(kinds, value, strict=True)))
 
 
-def override(config: T, path: str, text: str, where: str) -> T:
-    """The config with the field at a dotted ``path`` read from text, such as ``encoder.num_layers`` and ``6``.
+def override(config: T, settings: Mapping[str, str], where: str) -> T:
+    """The config with the fields at dotted paths read from text, such as ``{"encoder.num_layers": "6"}``.
+
+    All at once: a value may be possible only together with another.
 
     Raises:
         ValueError: one sentence: there is no such field (with those there are), or the text is not what it takes.
     """
     assert dataclasses.is_dataclass(config)
-    name, _, rest = path.partition(".")
     known = [f.name for f in dataclasses.fields(config)]
-    if name not in known:
-        raise ValueError(f"{where}.{name} is unknown; expected one of {', '.join(known)}")
+    grouped: dict[str, dict[str, str]] = {}
+    for path, text in settings.items():
+        name, _, rest = path.partition(".")
+        if name not in known:
+            raise ValueError(f"{where}.{name} is unknown; expected one of {', '.join(known)}")
+        grouped.setdefault(name, {})[rest] = text
+    changed = {name: _changed(config, name, inner, f"{where}.{name}") for name, inner in grouped.items()}
+    return dataclasses.replace(config, **changed)  # type: ignore[type-var]
+
+
+def _changed(config: Any, name: str, inner: Mapping[str, str], where: str) -> Any:
+    """The new value of one field: ``inner`` has its text under the empty path, or paths inside it."""
     value = getattr(config, name)
-    if dataclasses.is_dataclass(value):
-        if not rest:
-            inner = ", ".join(f"{where}.{name}.{f.name}" for f in dataclasses.fields(value))
-            raise ValueError(f"{where}.{name} has several settings; expected one of {inner}")
-        new = override(value, rest, text, f"{where}.{name}")
-    elif rest:
-        raise ValueError(f"{where}.{name} is one value; {where}.{path} does not exist")
-    else:
-        new = _parsed(get_type_hints(type(config))[name], text, f"{where}.{name}")
-    return dataclasses.replace(config, **{name: new})  # type: ignore[type-var]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if "" in inner:
+            options = ", ".join(f"{where}.{f.name}" for f in dataclasses.fields(value))
+            raise ValueError(f"{where} has several settings; expected one of {options}")
+        return override(value, inner, where)
+    for rest in inner:
+        if rest:
+            raise ValueError(f"{where} is one value; {where}.{rest} does not exist")
+    return _parsed(get_type_hints(type(config))[name], inner[""], where)
 
 
 def _parsed(kind: Any, text: str, where: str) -> Any:

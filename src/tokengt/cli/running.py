@@ -1,9 +1,10 @@
 """prepare, train and finetune."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tokengt.cli.settings import named_values
 
 if TYPE_CHECKING:
     from tokengt.data.manifest import Recipe
@@ -157,7 +158,7 @@ def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
         "target": options.target,
         "task": options.task,
         "split": options.split,
-        "settings": _settings(options.set),
+        "settings": named_values(options.set),
         "seed": options.seed,
         "device": options.device,
         "resume": options.resume,
@@ -180,16 +181,6 @@ def _train_options(options: argparse.Namespace) -> "TrainOptions":
         strategy=options.strategy,
         workers=options.workers,
     )
-
-
-def _settings(texts: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"--set {text!r} has no '='; expected NAME=VALUE such as training.epochs=20")
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _report(folder: Path) -> int:

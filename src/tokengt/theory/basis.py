@@ -10,14 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tokengt.ragged import Segments
 from tokengt.theory.partitions import EqualityPattern, bell_number, pattern_of, patterns, split_pattern
 from tokengt.theory.tuples import Tuples, pattern_places
 
 
 def multi_indices(num_nodes: int, order: int) -> Int[Tensor, "order tuples"]:
     """[n]^order, lexicographically."""
-    return Tuples.dense(Segments.uniform(1, num_nodes), order).index
+    return Tuples.dense(num_nodes, order).index
 
 
 def bias_basis(pattern: EqualityPattern, num_nodes: int) -> Bool[Tensor, "..."]:

@@ -106,10 +106,10 @@ def count_keys(pattern: EqualityPattern, query_order: int, num_nodes: int) -> in
 
 @cache
 def mobius(query_order: int, key_order: int) -> tuple[tuple[int, ...], ...]:
-    """Integers Z[mu'][mu] that turn sums over "just the equalities of mu" into sums over "at least those of mu'".
+    """Integers ``Z[mu'][mu]`` that turn sums over "just the equalities of mu" into sums over "at least those of mu'".
 
     With A_mu'(i) the sum of X_j over keys of mu's key pattern that agree with i wherever mu' says so (and perhaps
-    elsewhere), sum_j B^mu_ij X_j = sum_mu' Z[mu'][mu] A_mu'(i). Equalities across are a one-to-one matching of
+    elsewhere), sum_j B^mu_ij X_j = sum_mu' ``Z[mu'][mu]`` A_mu'(i). Equalities across are a one-to-one matching of
     blocks, and any part of a matching is one, so Moebius inversion is inclusion-exclusion:
     Z = (-1)^(matched in mu' - matched in mu) where mu' has mu's query and key pattern and contains its equalities.
     """

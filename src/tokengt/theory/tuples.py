@@ -49,8 +49,12 @@ class Tuples:
             raise ValueError("a tuple names a node of another graph; index holds packed node numbers")
 
     @classmethod
-    def dense(cls, nodes: Segments, order: int) -> "Tuples":
-        """All n^order multi-indices of every graph, lexicographically: the entries of X in R^(n^k x d)."""
+    def dense(cls, nodes: Segments | int, order: int) -> "Tuples":
+        """All n^order multi-indices of every graph, lexicographically: the entries of X in R^(n^k x d).
+
+        ``nodes`` may be the n of a single graph.
+        """
+        nodes = Segments.uniform(1, nodes) if isinstance(nodes, int) else nodes
         segments = Segments.from_lengths(nodes.host_lengths**order, nodes.offsets.device)
         size, start = (part.index_select(0, segments.ids) for part in (nodes.lengths, nodes.starts))
         digits = [segments.positions // size**place % size + start for place in reversed(range(order))]

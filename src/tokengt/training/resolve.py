@@ -172,24 +172,24 @@ def apply_settings(
     model: TokenGTConfig, training: TrainingConfig, settings: Mapping[str, str]
 ) -> tuple[TokenGTConfig, TrainingConfig]:
     """``model.*`` and ``training.*`` settings, read from text by their fields' types."""
-    for path, text in settings.items():
+    for path in settings:
         room, _, rest = path.partition(".")
         if room not in ("model", "training") or not rest:
             raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
         if rest in ("head.out_dim", "head.level"):
             raise ValueError(f"setting {path!r} follows from the targets; choose it by --target, --task and --level")
-        if room == "model":
-            model = override(model, rest, text, "model")
-    return model, apply_training(training, settings)
+    return override(model, _inside("model", settings), "model"), apply_training(training, settings)
 
 
 def apply_training(training: TrainingConfig, settings: Mapping[str, str]) -> TrainingConfig:
     """The ``training.*`` settings alone: they are needed before there is data to make a model for."""
-    for path, text in settings.items():
-        room, _, rest = path.partition(".")
-        if room == "training" and rest:
-            training = override(training, rest, text, "training")
-    return training
+    return override(training, _inside("training", settings), "training")
+
+
+def _inside(room: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings of one room, by their paths inside it."""
+    start = f"{room}."
+    return {path.removeprefix(start): text for path, text in settings.items() if path.startswith(start)}
 
 
 def resolve_model(preset: TokenGTConfig, store: Store, task: Task, *, keep_tokens: bool = False) -> TokenGTConfig:

@@ -7,6 +7,7 @@ from tokengt.theory.construction.bounds import (
     attention_rounding,
     ign_bound,
     layer_bound,
+    layer_rounding,
     logit_gap,
 )
 from tokengt.theory.construction.compile import compile_ign, compile_layer
@@ -34,6 +35,7 @@ __all__ = [
     "graph_tensor",
     "ign_bound",
     "layer_bound",
+    "layer_rounding",
     "logit_gap",
     "message_passing_ign",
     "pass_messages",

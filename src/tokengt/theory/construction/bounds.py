@@ -119,6 +119,23 @@ def layer_bound(
     return float(_deviation(layer, recipe, bound, torch.zeros_like(bound), identity_map()).max())
 
 
+def layer_rounding(
+    layer: EquivariantLinear,
+    num_nodes: int,
+    sharpness: float,
+    input_bound: float,
+    *,
+    id_dim: int | None = None,
+    activation: Activation = "relu",
+    types: TypeKind = "one_hot",
+) -> float:
+    """The part of :func:`layer_bound` that is float64's: by how much two orders of the same sums may differ, halved."""
+    recipe = layer_recipe(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
+    bound = torch.full((layer.weight.shape[1],), recipe.input_bound, dtype=torch.float64)
+    reach = class_reach(layer, num_nodes, bound)
+    return float(_layer_rounding(recipe, reach, recipe.input_bound, identity_map()).max())
+
+
 def ign_bound(
     ign: InvariantGraphNetwork,
     num_nodes: int,

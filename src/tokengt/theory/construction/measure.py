@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.features import FeatureSpec
 from tokengt.identifiers import IdentifierConfig, Identifiers
-from tokengt.ragged import Segments
 from tokengt.theory.basis import multi_indices, token_patterns
 from tokengt.theory.construction.bounds import UNIT_ROUNDING, attention_bound, ign_bound, layer_bound
 from tokengt.theory.construction.compile import compile_ign, compile_layer, pour_tokenizer
@@ -164,7 +163,7 @@ def layer_agreement(
     model = compile_layer(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
     bound = layer_bound(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
     with torch.no_grad():
-        wanted = layer(x.flatten(0, -2), *[_dense(num_nodes, order)] * 2).view(x.shape)
+        wanted = layer(x.flatten(0, -2), *[Tuples.dense(num_nodes, order)] * 2).view(x.shape)
         found = encode_tensor(model, x, ids)[..., :channels]
     return _compare(found, wanted, bound)
 
@@ -233,7 +232,7 @@ def ign_agreement(
         ign, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types, pieces=pieces
     )
     with torch.no_grad():
-        return _compare(model(tensor_graph(x), ids), ign(x.flatten(0, -2), _dense(num_nodes, order)), bound)
+        return _compare(model(tensor_graph(x), ids), ign(x.flatten(0, -2), Tuples.dense(num_nodes, order)), bound)
 
 
 def message_passing_agreement(
@@ -285,10 +284,6 @@ def randomise(module: nn.Module, generator: torch.Generator) -> None:
     """Standard normal weights and biases."""
     for parameter in module.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-
-
-def _dense(num_nodes: int, order: int) -> Tuples:
-    return Tuples.dense(Segments.uniform(1, num_nodes), order)
 
 
 def _compare(found: Float[Tensor, "*shape"], wanted: Float[Tensor, "*shape"], bound: float) -> Agreement:

@@ -1,0 +1,158 @@
+"""The production model's attention maps for padded groups of graphs, and their distance to the basis.
+
+Weights are those of a :class:`TokenGT`: its tokenizer's w_in, its block's norm, its attention's queries and keys.
+Values, MLP and head have no part in the experiment's loss. What comes out equals ``model.attention_maps``.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tokengt.experiments.basis.settings import Precision
+from tokengt.model import TokenGT
+from tokengt.transformer import Block
+
+
+def attention_errors(
+    scores: Float[Tensor, "graphs heads width width"],
+    targets: Float[Tensor, "one_or_graphs heads width width"],
+    columns: Bool[Tensor, "one_or_graphs width"],
+    rows: Bool[Tensor, "one_or_graphs width"],
+) -> Float[Tensor, "graphs heads width"]:
+    """sum_j (alpha_ij - B_ij)^2 of every real row i, alpha = softmax(scores) over the real columns, in float32."""
+    return (masked_softmax(scores, columns) - targets).square().sum(-1) * rows[:, None, :]
+
+
+def masked_softmax(
+    scores: Float[Tensor, "graphs heads width width"], columns: Bool[Tensor, "one_or_graphs width"]
+) -> Float[Tensor, "graphs heads width width"]:
+    return scores.float().masked_fill(~columns[:, None, None, :], -torch.inf).softmax(-1)
+
+
+def dropped_and_normed(
+    tokens: Float[Tensor, "tokens dim"],
+    weight: Float[Tensor, " dim"],
+    bias: Float[Tensor, " dim"],
+    rate: Float[Tensor, ""],
+    dtype: torch.dtype,
+) -> Float[Tensor, "tokens dim"]:
+    """Input dropout, then the block's LayerNorm. The rate is a tensor so that compiled code serves every rate."""
+    kept = torch.where(torch.rand_like(tokens) < rate, 0.0, tokens / (1 - rate))
+    return F.layer_norm(kept, weight.shape, weight, bias).to(dtype)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The parts of a step that move memory and compute little: eager, or fused by the compiler."""
+
+    norm: Callable[..., Tensor]
+    errors: Callable[..., Tensor]
+
+
+EAGER = Kernels(dropped_and_normed, attention_errors)
+
+
+@cache
+def compiled_kernels() -> Kernels:
+    """Compiled once a process for all cells: weights are arguments, and numbers of tokens and graphs may vary."""
+    # The norm's code is better for a known width; the compiler frees the number of tokens when it first changes.
+    return Kernels(torch.compile(dropped_and_normed), torch.compile(attention_errors, dynamic=True))
+
+
+@contextmanager
+def matmul_precision(precision: Precision) -> Iterator[torch.dtype]:
+    """Float32 products in float32, or on TF32 cores; yields the type that the large ones are to be in."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
+    try:
+        yield torch.bfloat16 if precision == "bf16" else torch.float32
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class BasisNetwork(nn.Module):
+    """What of a production model is trained.
+
+    With one of ``kinds`` the two type identifiers are made, and stay, equal. With ``factor`` w_in is the product of the
+    tokenizer's matrices and one more [d, d], as in the authors' code; :meth:`fold` multiplies it into the tokenizer,
+    after which the model by itself computes the same.
+    """
+
+    factor: Tensor | None
+
+    def __init__(self, model: TokenGT, *, kinds: int, factor: bool) -> None:
+        super().__init__()
+        block, tokenizer = model.encoder.blocks[0], model.tokenizer
+        assert isinstance(block, Block)
+        assert isinstance(block.attention_norm, nn.LayerNorm)
+        assert (kinds > 0) == (tokenizer.type_embedding is not None)
+        assert tokenizer.special_tokens is not None
+        self.num_kinds, self.dropout = kinds, model.config.encoder.input_dropout
+        self.norm, self.attention = block.attention_norm, block.attention
+        self.null = tokenizer.special_tokens
+        self.kinds = None if tokenizer.type_embedding is None else tokenizer.type_embedding.weight
+        self.ids = None if tokenizer.id_proj is None else tokenizer.id_proj.weight
+        dim = model.config.dim
+        self.register_parameter("factor", nn.Parameter(torch.randn(dim, dim) / dim**0.5) if factor else None)
+        if self.kinds is not None and kinds == 1:
+            with torch.no_grad():
+                self.kinds.copy_(self.kinds[:1].expand(2, -1))
+
+    def trained(self) -> list[nn.Parameter]:
+        """What the loss depends on; the value rows of ``qkv_proj`` come along without a gradient."""
+        parts = (self.ids, self.kinds, self.null, self.factor)
+        single = [part for part in parts if isinstance(part, nn.Parameter)]
+        return [*single, *self.norm.parameters(), *self.attention.qkv_proj.parameters()]
+
+    def input_weight(self) -> Float[Tensor, "features dim"]:
+        """w_in: a row for every entry of [P_u, P_v, e]."""
+        parts = [] if self.ids is None else [self.ids.T]
+        if self.kinds is not None:
+            # Equal rows with equal gradients stay equal.
+            parts.append(self.kinds if self.num_kinds == 2 else self.kinds.mean(0, keepdim=True))
+        weight = torch.cat([*parts, self.null])
+        return weight if self.factor is None else weight @ self.factor
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Multiply the factor into the model's own weights."""
+        if self.factor is None:
+            return
+        for part in (self.kinds, self.null):
+            if part is not None:
+                part.copy_(part @ self.factor)
+        if self.ids is not None:
+            self.ids.copy_(self.factor.T @ self.ids)
+        self.register_parameter("factor", None)
+
+    def scores(
+        self,
+        features: Sequence[Float[Tensor, "_ _ features"]],
+        dtype: torch.dtype = torch.float32,
+        norm: Callable[..., Tensor] = dropped_and_normed,
+    ) -> list[Float[Tensor, "_ heads _ _"]]:
+        """Q K^T / sqrt(d_H) of every group, with input dropout in training mode."""
+        heads, size = self.attention.num_heads, self.attention.head_dim
+        tokens = torch.cat([part.flatten(0, 1) for part in features]) @ self.input_weight()
+        rate = torch.full((), self.dropout if self.training else 0.0, device=tokens.device)
+        hidden = norm(tokens, self.norm.weight, self.norm.bias, rate, dtype)
+        # The softmax's scale goes into the queries' weights, where it costs nothing.
+        queries, keys = self._project(hidden, 0, size**-0.5), self._project(hidden, 1, 1.0)
+        rows = [part.shape[0] * part.shape[1] for part in features]
+        scores = []
+        for part, query, key in zip(features, torch.split(queries, rows), torch.split(keys, rows), strict=True):
+            query, key = (x.view(*part.shape[:2], heads, size).transpose(1, 2) for x in (query, key))
+            scores.append(query @ key.mT)
+        return scores
+
+    def _project(self, hidden: Tensor, place: int, scale: float) -> Float[Tensor, "tokens width"]:
+        """Queries (place 0) or keys (place 1): that third of the attention's joint projection."""
+        width, joint = self.attention.num_heads * self.attention.head_dim, self.attention.qkv_proj
+        weight, bias = (part[place * width : (place + 1) * width] * scale for part in (joint.weight, joint.bias))
+        return F.linear(hidden, weight.to(hidden.dtype), bias.to(hidden.dtype))

@@ -1,0 +1,28 @@
+"""``tokengt verify`` as a person runs it."""
+
+import json
+
+from tests.cli.command import tokengt
+
+
+def test_one_line_a_claim_and_the_exit_status() -> None:
+    done = tokengt("verify", "--order", "2", "--nodes", "3")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("order 2: n = d_p = 3, a = 1000, bell(2k) = 15 heads")
+    assert [line.split("  ")[1] for line in lines[1:4]] == ["Lemmas 2 and 3", "Property 1", "Lemma 1"]
+    assert lines[-1] == "no claim of 11 fails"
+    assert len(lines) == 13
+
+
+def test_sets_have_no_wl_test_and_json_says_so() -> None:
+    done = tokengt("verify", "--order", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    claims = json.loads(done.stdout)
+    assert [claim["verdict"] for claim in claims[-2:]] == ["not applicable", "not applicable"]
+    assert {"name", "statement", "order", "measured", "bound", "formula", "verdict", "note"} == set(claims[0])
+
+
+def test_a_wish_that_cannot_be_is_one_sentence() -> None:
+    done = tokengt("verify", "--nodes", "0")
+    assert (done.returncode, done.stderr) == (2, "tokengt: nodes is 0; expected at least 1\n")

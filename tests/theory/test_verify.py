@@ -1,0 +1,101 @@
+"""The claims hold on the code as it is, and fail on code that is wrong."""
+
+import math
+
+import pytest
+import torch
+
+from tokengt.theory import verify as room
+from tokengt.theory.construction import measure
+from tokengt.theory.graphs import path, star, two_triangles
+from tokengt.theory.scoring import pattern_score
+from tokengt.theory.verify import DEFAULT_NODES, Claim, Setting, isomorphism_types, verify
+
+CLAIMS = 11
+
+
+def claims(order: int, nodes: int | None = None, sharpness: float = 1000.0) -> list[Claim]:
+    return list(verify(Setting(order, DEFAULT_NODES[order] if nodes is None else nodes, sharpness)))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_no_claim_fails(order: int) -> None:
+    found = claims(order)
+    assert len(found) == CLAIMS
+    silent = [claim for claim in found if claim.verdict == "not applicable"]
+    assert len(silent) == (3 if order == 1 else 0)
+    for claim in found:
+        if claim in silent:
+            assert claim.measured is None
+            assert claim.note
+            continue
+        assert claim.verdict == "holds", claim
+        assert claim.bound is not None
+        assert math.isfinite(claim.bound)
+        assert claim.formula
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_few_nodes_leave_patterns_empty_and_no_claim_fails(nodes: int) -> None:
+    assert {claim.verdict for order in (1, 2, 3) for claim in claims(order, nodes)} <= {"holds", "not applicable"}
+
+
+def test_the_error_falls_with_sharpness_as_its_bound_does() -> None:
+    soft, sharp = ({claim.name: claim for claim in claims(2, 4, a)} for a in (50.0, 100.0))
+    gap = 50 / math.sqrt(4 * 4 + 2 * 2)
+    for name in ("Lemma 1", "Theorem 1", "Theorem 2"):
+        for part in ("measured", "bound"):
+            before, after = getattr(soft[name], part), getattr(sharp[name], part)
+            assert math.log(before / after) == pytest.approx(gap, rel=0.02), (name, part)
+
+
+def test_too_little_sharpness_is_said() -> None:
+    verdicts = {claim.name: claim.verdict for claim in claims(2, 5, 5.0)}
+    assert verdicts["Theorem 1"] == verdicts["Theorem 2"] == "too blunt"
+    assert verdicts["Definition 2"] == verdicts["Section 3.2"] == "holds"
+
+
+def test_a_score_without_its_signs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_signs(
+        queries: torch.Tensor, keys: torch.Tensor, pattern: tuple[int, ...], margin: float
+    ) -> torch.Tensor:
+        return pattern_score(queries, keys, pattern, margin).clamp(max=2.0)
+
+    monkeypatch.setattr(measure, "pattern_score", without_signs)
+    failed = {claim.name for claim in claims(2) if claim.verdict == "fails"}
+    assert failed == {"Property 1"}
+
+
+def test_a_transformer_blunter_than_it_says_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = room.lemma_1_agreement
+
+    def blunt(order: int, nodes: int, *, sharpness: float, seed: int) -> measure.Agreement:
+        honest, dull = (real(order, nodes, sharpness=a, seed=seed) for a in (sharpness, sharpness / 20))
+        return measure.Agreement(dull.error, honest.bound, dull.scale)
+
+    monkeypatch.setattr(room, "lemma_1_agreement", blunt)
+    assert [claim.name for claim in claims(2) if claim.verdict == "fails"] == ["Lemma 1"]
+
+
+def test_isomorphism_types_by_hand() -> None:
+    pairs = isomorphism_types(path(3), 2)[..., 0]
+    assert pairs.tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    triples = isomorphism_types(two_triangles(), 3)
+    assert triples.shape == (6, 6, 6, 3)
+    closed = triples.prod(-1)
+    assert int(closed.sum()) == 12  # two triangles, six orders each
+    assert int(isomorphism_types(star(3), 3).prod(-1).sum()) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((4, 3), "order is 4; expected 1, 2 or 3"),
+        ((2, 0), "nodes is 0; expected at least 1"),
+        ((2, 3, -1.0), "sharpness is -1.0; expected a finite number above 0"),
+        ((2, 3, math.nan), "sharpness is nan"),
+    ],
+)
+def test_what_cannot_be_verified_is_one_sentence(arguments: tuple[int, int, float], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Setting(*arguments)
