@@ -104,8 +104,8 @@ class Setting:
         return (
             f"order {self.order}: n = d_p = {self.num_nodes}, a = {self.sharpness:g}, bell(2k) = "
             f"{bell_number(2 * self.order)} heads, g = a min(1, eps) / sqrt(k^2 d_p + 2 d_e) = {circle:.4g} "
-            f"(types on a circle, Lemma 1) or {one_hot:.4g} (one-hot types, Theorems 1 and 2); float64 moves a logit by "
-            f"R = (2 d_H + 16) u a (k^2 + 2) / sqrt(d_H) at most, d_H = k^2 d_p + 2 d_e, u = 2^-53"
+            f"(types on a circle, Lemma 1) or {one_hot:.4g} (one-hot types, Theorems 1 and 2); float64 moves a logit "
+            f"by R = (2 d_H + 16) u a (k^2 + 2) / sqrt(d_H) at most, d_H = k^2 d_p + 2 d_e, u = 2^-53"
         )
 
 
