@@ -1,8 +1,7 @@
-"""verify and reproduce."""
+"""verify."""
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,7 +10,6 @@ if TYPE_CHECKING:
 
 def add_verbs(verbs: Any) -> None:
     _add_verify(verbs)
-    _add_reproduce(verbs)
 
 
 def _add_verify(verbs: Any) -> None:
@@ -61,50 +59,3 @@ def _line(claim: "Claim") -> str:
     numbers = f"{claim.measured:8.2e} {sign} {claim.bound:8.2e}"
     note = f" ({claim.note})" if claim.note else ""
     return f"{start} {numbers}  {claim.verdict:9}  {claim.formula.removeprefix('>= ')}{note}"
-
-
-def _add_reproduce(verbs: Any) -> None:
-    verb = verbs.add_parser("reproduce", help="run an experiment of the paper")
-    experiments = verb.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
-    basis = experiments.add_parser(
-        "basis",
-        help="Table 1: attention heads learn the second-order equivariant basis",
-        description="Train one attention layer to show the 15 basis tensors, for ten settings of identifiers, dense "
-        "and sparse input. The same command goes on where a stopped one was. Writes table.json, table.md, "
-        "statistics.json and the attention maps. About 30 s a cell on an H200, 60 cells in all.",
-    )
-    basis.add_argument("--input", choices=("dense", "sparse"), help="default: both")
-    basis.add_argument("--ids", nargs="+", metavar="KIND", help="none, random, orf, laplacian, ... (default: all)")
-    basis.add_argument(
-        "--type", action=argparse.BooleanOptionalAction, default=None, help="with or without type identifiers"
-    )
-    basis.add_argument("--seeds", type=int, default=3, metavar="N", help="runs a cell (default: 3)")
-    basis.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    basis.add_argument("--out", type=Path, default=Path("results/basis"), metavar="DIR", help="default: results/basis")
-    basis.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="width=128, steps=200, dense_batch=32, ..."
-    )
-    basis.set_defaults(run=_basis)
-
-
-def _basis(options: argparse.Namespace) -> int:
-    from tokengt.cli.settings import named_values
-    from tokengt.config import override
-    from tokengt.experiments.basis import INPUTS, BasisConfig, run_basis, select_settings
-    from tokengt.training.processes import DeviceConfig
-
-    config = override(BasisConfig(), named_values(options.set), "basis")
-    if options.seeds < 1:
-        raise ValueError(f"seeds is {options.seeds}; expected at least 1")
-    run_basis(
-        select_settings(options.ids, options.type),
-        INPUTS if options.input is None else (options.input,),
-        range(options.seeds),
-        out=options.out,
-        device=DeviceConfig(options.device).resolved,
-        config=config,
-        progress=lambda line: print(line, flush=True),
-    )
-    print((options.out / "table.md").read_text(encoding="utf-8"))
-    print(f"open {options.out / 'maps-dense.png'}, {options.out / 'maps-sparse.png'}")
-    return 0
