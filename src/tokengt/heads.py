@@ -26,7 +26,7 @@ class HeadConfig:
         mlp: Linear, GELU, LayerNorm, Linear (the authors' code) instead of one linear map (the paper).
         symmetric: link level only: (u, v) and (v, u) score alike.
         hidden: widths of the hidden layers of a plain MLP without norm (Theorem 2); none for one linear map.
-        activation: between the layers of that MLP.
+        activation: between the layers of the MLP of ``hidden`` only; ``mlp`` keeps its GELU.
     """
 
     level: Literal["graph", "node", "edge", "link"] = "graph"

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.theorems.curves import assert_falls_as_the_gap
-from tokengt.theory.construction import compile_layer, encode_tensor, layer_bound, logit_gap, tensor_graph
+from tokengt.theory.construction import compile_layer, encode_tensor, gates, layer_bound, logit_gap, tensor_graph
 from tokengt.theory.construction.gates import Activation
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.construction.measure import (
@@ -102,6 +102,16 @@ def test_empty_rows_are_silenced(order: int, nodes: int, activation: Activation,
     assert agreement.scale > 1, "there was something to silence"
     assert agreement.holds
     assert agreement.error < 1e-14
+
+
+@pytest.mark.parametrize("activation", BOTH)
+@pytest.mark.parametrize("kind", ["one_hot", "circle"])
+def test_open_gates_silence_nothing(activation: Activation, kind: TypeKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other classes' heads bring is left in the token, as much of it as the activation passes."""
+    monkeypatch.setattr(gates, "gate_strength", lambda scalar, bound, _: torch.zeros(len(scalar.inner), len(bound)))
+    agreement = silenced_agreement(2, 4, activation=activation, types=kind)
+    assert agreement.error > 0.1 * agreement.scale
+    assert not agreement.holds
 
 
 @pytest.mark.parametrize(("order", "nodes", "kind"), [(1, 5, "one_hot"), (2, 4, "circle"), (3, 3, "one_hot")])

@@ -1,5 +1,6 @@
 """Theorem 2 and Corollary 1: a plain TokenGT whose weights are a given k-IGN."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.theorems.curves import assert_falls_as_the_gap
-from tokengt import TokenGT
+from tokengt import Graph, TokenGT
 from tokengt.ragged import Segments
 from tokengt.testing import assert_permutation_invariant
 from tokengt.theory.construction import activation_map, compile_ign, encode_tensor, ign_bound, logit_gap, tensor_graph
@@ -186,13 +187,33 @@ def test_what_it_was_not_compiled_for_is_refused() -> None:
     """Counts are those of n nodes, gates those of the bound: other inputs would give wrong numbers without a word."""
     ign = random_ign(IGNConfig(2, (1, 2, 2)))
     model, x = compile_ign(ign, 4, 400.0, 1.0), torch.rand(5, 5, 1, dtype=torch.float64)
-    with pytest.raises(ValueError, match="every graph must have 4 nodes and 12 edges"):
+    with pytest.raises(ValueError, match="every graph must have 4 nodes and its 12 other tuples once each"):
         model(tensor_graph(x))
     with pytest.raises(ValueError, match=r"an input of size 1\.5 is above the input_bound of 1"):
         model(batch=tensor_graph(torch.full((4, 4, 1), -1.5, dtype=torch.float64)))
     sparse = tensor_graph(x[:4, :4])
     with pytest.raises(ValueError, match="compile one for each size"):
         model([sparse, tensor_graph(x[:1, :1])])
+    twice = Graph(sparse.node_features, sparse.edge_index[:, [0] * 12], sparse.edge_features)
+    with pytest.raises(ValueError, match="once each"):
+        model(twice)
+    with pytest.raises(ValueError, match="node_ids are not orthonormal"):
+        model(sparse, torch.rand(4, 4, dtype=torch.float64))
+    with pytest.raises(ValueError, match="above the input_bound"):
+        encode_tensor(model, 100 * x[:4, :4])
+
+
+@pytest.mark.parametrize(
+    ("sharpness", "bound", "sentence"),
+    [
+        (math.nan, 1.0, "expected positive finite numbers"),
+        (400.0, math.inf, "expected positive finite numbers"),
+        (400.0, 1e308, "grows beyond float64"),
+    ],
+)
+def test_numbers_that_make_no_model_are_refused(sharpness: float, bound: float, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        compile_ign(random_ign(IGNConfig(2, (1, 2, 2))), 4, sharpness, bound)
 
 
 @pytest.mark.parametrize("activation", BOTH)

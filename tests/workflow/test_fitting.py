@@ -415,3 +415,34 @@ def test_trained_weights_learn_half_as_long() -> None:
     assert [config.for_graphs(1000, begun=begun).epochs for begun in (False, True)] == [60, 30]
     assert [config.for_graphs(8000, begun=begun).epochs for begun in (False, True)] == [20, 10]
     assert config.for_graphs(64, begun=True).epochs == 150  # 300 steps
+
+
+@pytest.mark.parametrize(
+    ("settings", "hydrogens", "sentence"),
+    [
+        ({}, "explicit", "small-pretrained knows molecules with implicit hydrogens; use --preset small"),
+        ({"model.encoder.num_heads": 4}, "implicit", "has model.encoder.num_heads 8, here it is 4"),
+        ({"model.identifiers.kind": "orf"}, "implicit", "has model.identifiers.kind laplacian, here it is orf"),
+    ],
+)
+def test_the_weights_of_the_package_are_not_used_for_what_they_do_not_know(
+    tmp_path: Path, settings: dict[str, Any], hydrogens: Any, sentence: str
+) -> None:
+    source = molecule_csv(tmp_path / "data.csv", 20)
+    options = replace(QUIET, policy=MoleculePolicy(hydrogens=hydrogens))
+    with pytest.raises(ValueError, match=sentence):
+        train(source, tmp_path / "run", target="y", preset="small-pretrained", settings=settings, options=options)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize("preset", ["auto", "small"])
+def test_a_resumed_run_keeps_the_weights_it_was_begun_with(tmp_path: Path, preset: str) -> None:
+    source = molecule_csv(tmp_path / "data.csv", 20)
+    quick = {"training.epochs": 1}
+    train(source, tmp_path / "run", target="y", preset=preset, settings=quick, options=QUIET)
+    before = begun_with(tmp_path / "run")
+    train(source, tmp_path / "run", target="y", settings=quick, options=QUIET, resume=True)
+    assert begun_with(tmp_path / "run") == before
+    assert (before is None) == (preset == "small")
+    if before is not None:
+        assert "the preset small-pretrained" in (tmp_path / "run" / "README.md").read_text()

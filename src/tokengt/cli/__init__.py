@@ -18,12 +18,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         return _refused(str(error))
     except (MemoryError, RuntimeError) as error:
-        # torch has a class of its own for a GPU that is full, below RuntimeError.
-        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
+        # torch has a class of its own for a GPU that is full, below RuntimeError, and none for a CPU.
+        full = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
+        if not isinstance(error, MemoryError) and not full:
             raise
-        return _refused(f"out of memory; lower training.batch_size or raise training.accumulate ({error})")
+        return _refused(f"out of memory; to train, lower training.batch_size or raise training.accumulate ({error})")
     except KeyboardInterrupt:
-        return _refused("stopped; prepare goes on by the same command, train and finetune with --resume", 130)
+        return _refused("stopped; prepare and reproduce go on by the same command, train and finetune with --resume", 130)
     return status
 
 

@@ -27,7 +27,7 @@ def _add_reproduce(verbs: Any) -> None:
         "--type", action=argparse.BooleanOptionalAction, default=None, help="with or without type identifiers"
     )
     basis.add_argument("--seeds", type=int, default=3, metavar="N", help="runs a cell (default: 3)")
-    _options(basis, "basis", "width=128, steps=200, dense_batch=32, ...")
+    _options(basis, "basis", "width=128, steps=200, warmup=60, dense_batch=32, ...")
     basis.set_defaults(run=_basis)
     separation = experiments.add_parser(
         "separation",
@@ -80,7 +80,7 @@ def _basis(options: argparse.Namespace) -> int:
         progress=_say,
     )
     _print_table(options.out)
-    print(f"open {options.out / 'maps-dense.png'}, {options.out / 'maps-sparse.png'}")
+    print(f"open {', '.join(str(picture) for picture in sorted(options.out.glob('maps-*.png')))}")
     return 0
 
 

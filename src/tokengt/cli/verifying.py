@@ -47,7 +47,7 @@ def _verify(options: argparse.Namespace) -> int:
     if not options.json:
         print(f"{failed} of {len(claims)} claims fail" if failed else f"no claim of {len(claims)} fails")
         if blunt:
-            print(f"{blunt} keep to their bounds and approximate nothing: raise --sharpness")
+            print(f"{blunt} keep to their bounds and approximate nothing: change --sharpness")
     return 1 if failed else 0
 
 

@@ -5,7 +5,7 @@ the last, type identifiers the first two, and the score is the largest just wher
 """
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,8 @@ def type_identifiers(order: int, kind: TypeKind = "circle") -> Float[Tensor, "ty
 
     "circle": equispaced on the circle, width 2 whatever k is (the paper). "one_hot": width bell(k), rows orthonormal.
     """
+    if kind not in get_args(TypeKind):
+        raise ValueError(f"types is {kind!r}; expected 'circle' or 'one_hot'")
     count = bell_number(order)
     if kind == "one_hot":
         return torch.eye(count, dtype=torch.float64)

@@ -9,13 +9,15 @@ import torch
 from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
+from tokengt.data.datasets import bundled
 from tokengt.data.leaks import leaks, unseen_elements
 from tokengt.data.manifest import GRAPHS
 from tokengt.data.splits import Split
 from tokengt.data.store import Store
-from tokengt.files import checksum, write_whole
+from tokengt.files import checksum, file_checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.presets import PRETRAINED
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import State, Trainer
 from tokengt.training.parts import Parts, cut, level_rows
@@ -224,7 +226,7 @@ def _notes(store: Store, plans: list[_Plan], say: Say) -> dict[str, Any]:
     blank = int(torch.isnan(plan.train_targets).all(1).sum())
     if blank:
         say(f"{blank:,} of {len(plan.train_targets):,} training rows have no label and teach nothing")
-    begun = ("It was fine-tuned: training began with the weights of another model.",) if plan.spec.start else ()
+    begun = (f"Training began with the weights of {_start_name(plan.spec.start)}.",) if plan.spec.start else ()
     if plan.by_row:
         return {"notes": begun}
     try:
@@ -239,6 +241,14 @@ def _notes(store: Store, plans: list[_Plan], say: Say) -> dict[str, Any]:
         listed = ", ".join(f"{symbol} ({count})" for symbol, count in unseen.items())
         say(f"elements that no training molecule has (molecules that do): {listed}")
     return {"shared": sum(found.counts.values()), "unseen": unseen, "notes": begun}
+
+
+def _start_name(sha256: str) -> str:
+    """Weights that come with the package by their preset, others by their checksum."""
+    for name, folder in PRETRAINED.items():
+        if file_checksum(bundled(folder) / "model.safetensors") == sha256:
+            return f"the preset {name}, which comes with tokengt"
+    return f"another model (SHA-256 {sha256[:12]}...)"
 
 
 def _looks_like_classes(targets: Float[Tensor, "rows targets"]) -> bool:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +48,12 @@ class Start:
         mine, new = self.config.tokens.graph_features.width, config.tokens.graph_features.width
         if mine and mine != new:
             raise ValueError(f"the model to begin with takes {mine} descriptors, got {new}; name them by --descriptors")
+        for name, before, now in _meanings(self.config, config):
+            if before != now:
+                raise ValueError(
+                    f"the model to begin with has model.{name} {before}, here it is {now}; leave it as it is, "
+                    "or its weights mean something else"
+                )
         with torch.device("meta"):
             state = TokenGT(config).state_dict()
         for name, value in self._encoder():
@@ -73,3 +81,16 @@ class Start:
 
     def _encoder(self) -> list[tuple[str, Tensor]]:
         return [(name, value) for name, value in self.weights.items() if not name.startswith("head.")]
+
+
+def _meanings(first: TokenGTConfig, second: TokenGTConfig) -> list[tuple[str, Any, Any]]:
+    """Settings that no weight's shape shows, in both models: what the weights were trained to be used with."""
+    names = (
+        "identifiers.kind",
+        "identifiers.which",
+        "encoder.num_heads",
+        "encoder.activation",
+        "encoder.norm",
+        "encoder.sparse_basis_residual",
+    )
+    return [(name, attrgetter(name)(first), attrgetter(name)(second)) for name in names]

@@ -17,6 +17,7 @@ from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabric
 from tokengt.training.resolve import SplitRequest, apply_training, policy_of
 from tokengt.training.run import RunRequest, Say, refuse_to_overwrite, train_run
+from tokengt.training.spec import RUN_FILE, read_run
 from tokengt.training.start import Start
 from tokengt.training.tasks import TaskKind
 from tokengt.workflow.inputs import open_data, remove_store
@@ -24,6 +25,7 @@ from tokengt.workflow.inputs import open_data, remove_store
 # A new head on frozen weights is a linear model, which wants larger steps.
 FROZEN_RATE = 1e-2
 AUTO = "auto"
+_TRAINED = "small-pretrained"
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,17 @@ def train(
     )
 
     def begun(store: Store, say: Say) -> RunRequest:
+        if preset == AUTO and resume and (Path(out) / RUN_FILE).is_file():
+            # What was chosen when the run was begun still stands.
+            return request if read_run(Path(out)).start is None else replace(request, start=_bundled_start(_TRAINED))
         name = chosen_preset(store, request.settings) if preset == AUTO else preset
         if name not in PRETRAINED:
             return request
+        if not knows_molecules(store):
+            raise ValueError(f"{name} knows molecules with implicit hydrogens; use --preset small for this data")
         if preset == AUTO:
             say(f"training begins with the weights of {name}, which come with the package; --preset small does not")
-        return replace(request, start=Start.read(bundled(PRETRAINED[name])))
+        return replace(request, start=_bundled_start(name))
 
     recipe = _recipe(smiles, target, split, task, options)
     return _train(data, Path(out), request, recipe, device, resume, options, begun)
@@ -120,9 +127,17 @@ def chosen_preset(store: Store, settings: Mapping[str, str]) -> str:
     They know molecules without explicit hydrogens, and the model as it is but for its head.
     """
     changed = any(name.startswith("model.") and not name.startswith("model.head.") for name in settings)
+    return _TRAINED if knows_molecules(store) and not changed else "small"
+
+
+def knows_molecules(store: Store) -> bool:
+    """Whether the trained presets were trained on data of this kind."""
     policy = policy_of(store)
-    known = policy is not None and policy.hydrogens == "implicit"
-    return "small-pretrained" if known and not changed else "small"
+    return policy is not None and policy.hydrogens == "implicit"
+
+
+def _bundled_start(name: str) -> Start:
+    return Start.read(bundled(PRETRAINED[name]))
 
 
 def finetune(

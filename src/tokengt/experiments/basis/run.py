@@ -58,7 +58,8 @@ def run_basis(
     config, place, say = config or BasisConfig(), torch.device(device), progress or _silent
     started, commit = time.perf_counter(), source_commit()
     kernels: Kernels | None = None
-    missing = list(_missing(settings, inputs, seeds, out, config))
+    _refuse_other_cells(out, config)
+    missing = list(_missing(settings, inputs, seeds, out))
     total, prepared, graphs = len(settings) * len(inputs) * len(seeds), None, None
     for done, (setting, kind, seed) in enumerate(missing, total - len(missing) + 1):
         if max_seconds is not None and time.perf_counter() - started > max_seconds:
@@ -116,18 +117,22 @@ def _try_out(kernels: Kernels, device: torch.device, config: BasisConfig) -> Non
         torch.autograd.backward([kernels.errors(scores, targets, real, rows).sum()])
 
 
+def _refuse_other_cells(out: Path, config: BasisConfig) -> None:
+    """One table has one configuration, whichever cells are asked for now."""
+    for file in sorted((out / "cells").glob("*.json")):
+        if read_cell(file).config != config:
+            raise ValueError(f"{file} was made with another configuration; choose another folder or remove it")
+
+
 def _missing(
-    settings: Sequence[Setting], inputs: Sequence[Input], seeds: Sequence[int], out: Path, config: BasisConfig
+    settings: Sequence[Setting], inputs: Sequence[Input], seeds: Sequence[int], out: Path
 ) -> Iterator[tuple[Setting, Input, int]]:
     """Cells to run, those with the same graphs one after another."""
     for kind in inputs:
         for seed in seeds:
             for setting in settings:
-                file = cell_file(out, setting.name, kind, seed)
-                if not file.exists():
+                if not cell_file(out, setting.name, kind, seed).exists():
                     yield setting, kind, seed
-                elif read_cell(file).config != config:
-                    raise ValueError(f"{file} was made with another configuration; choose another folder or remove it")
 
 
 class _Steps:

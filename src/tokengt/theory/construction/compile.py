@@ -1,8 +1,8 @@
 """Theorems 1 and 2: a given equivariant layer, or a whole k-IGN, as weights of a TokenGT."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from tokengt.features import FeatureSpec
 from tokengt.heads import Head, HeadConfig
 from tokengt.identifiers import IdentifierConfig
-from tokengt.interop.pyg import as_batch
 from tokengt.model import TokenGT, TokenGTConfig
 from tokengt.theory.construction.gates import (
     Activation,
@@ -21,6 +20,7 @@ from tokengt.theory.construction.gates import (
     identity_map,
     pour_units,
 )
+from tokengt.theory.construction.guard import DomainGuard
 from tokengt.theory.construction.layer import class_reach, layer_units, pour_attention
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.ign import EquivariantLinear, InvariantGraphNetwork
@@ -56,9 +56,9 @@ class Recipe:
             raise ValueError(
                 f"id_dim is {self.layout.id_dim} for {self.num_nodes} nodes; orthonormal identifiers need id_dim >= n"
             )
-        if self.sharpness <= 0 or self.input_bound <= 0:
+        if not (0 < self.sharpness < math.inf and 0 < self.input_bound < math.inf):
             raise ValueError(
-                f"sharpness is {self.sharpness} and input_bound {self.input_bound}; expected positive numbers"
+                f"sharpness is {self.sharpness} and input_bound {self.input_bound}; expected positive finite numbers"
             )
 
 
@@ -103,8 +103,8 @@ def compile_ign(
 
     ``model(tensor_graph(x))`` is F_k(X) within :func:`ign_bound` for every dense X [n, ..., n, d_0] with
     |X| <= input_bound and any orthonormal identifiers, the model's own draws or yours. Class counts are those of n
-    nodes and the gates those of the bound: the model refuses other inputs (a copy read back from a file cannot tell).
-    Float64 whatever the IGN's precision, in evaluation mode, on the CPU.
+    nodes and the gates those of the bound: the model refuses other inputs and identifiers (a copy read back from a file
+    cannot tell). Float64 whatever the IGN's precision, in evaluation mode, on the CPU.
 
     Args:
         ign: F_k, of order 1 to 3.
@@ -177,6 +177,8 @@ def reaches(
     for layer in layers:
         found.append(class_reach(layer, num_nodes, bound))
         bound = found[-1].amax(0) + sigma_error
+    if not all(bool(torch.isfinite(reach).all()) for reach in found):
+        raise ValueError(f"input_bound {input_bound:g} grows beyond float64 in this network; give a smaller one")
     return found
 
 
@@ -188,32 +190,6 @@ def layer_chain(layers: Sequence[EquivariantLinear], recipe: Recipe, sigma: Scal
         layer_units(layer, recipe.layout, reach, identity_map() if end else sigma, recipe.activation, last=end)
         for layer, reach, end in zip(layers, found, ends, strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class DomainGuard:
-    """Refuses what a compiled model was not made for."""
-
-    order: int
-    num_nodes: int
-    input_bound: float
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        batch = as_batch(args[0] if args else kwargs["batch"])
-        edges = self.num_nodes**self.order - self.num_nodes
-        sizes = batch.nodes.host_lengths, batch.edges.host_lengths
-        if bool((sizes[0] != self.num_nodes).any()) or bool((sizes[1] != edges).any()):
-            raise ValueError(
-                f"this model was compiled for dense order-{self.order} tensors of {self.num_nodes} nodes: every graph "
-                f"must have {self.num_nodes} nodes and {edges} edges; compile one for each size"
-            )
-        for features in (batch.node_features, batch.edge_features):
-            size = 0.0 if features is None or not features.numel() else float(features.detach().abs().max())
-            if size > self.input_bound:
-                raise ValueError(
-                    f"an input of size {size:g} is above the input_bound of {self.input_bound:g} that this model was "
-                    "compiled with"
-                )
 
 
 @torch.no_grad()
@@ -251,7 +227,7 @@ def _pour(layers: Sequence[EquivariantLinear], units: Sequence[Units], recipe: R
     for parameter in model.head.parameters():
         parameter.zero_()
     guard = DomainGuard(layout.order, recipe.num_nodes, recipe.input_bound)
-    model.register_forward_pre_hook(guard, with_kwargs=True)
+    model.tokenizer.register_forward_pre_hook(guard)
     return model
 
 
