@@ -1,8 +1,14 @@
 """``tokengt verify`` as a person runs it."""
 
 import json
+from dataclasses import replace
+
+import pytest
 
 from tests.cli.command import tokengt
+from tokengt.cli import main
+from tokengt.theory import verify as room
+from tokengt.theory.verify import Verdict
 
 
 def test_one_line_a_claim_and_the_exit_status() -> None:
@@ -21,6 +27,23 @@ def test_sets_have_no_wl_test_and_json_says_so() -> None:
     claims = json.loads(done.stdout)
     assert [claim["verdict"] for claim in claims[-2:]] == ["not applicable", "not applicable"]
     assert {"name", "statement", "order", "measured", "bound", "formula", "verdict", "note"} == set(claims[0])
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+@pytest.mark.parametrize(("verdict", "status"), [("holds", 0), ("fails", 1)])
+def test_a_claim_that_fails_is_the_exit_status(
+    verdict: Verdict, status: int, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One claim of two."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    claim = next(room.verify(room.Setting(1, 2)))
+    monkeypatch.setattr(room, "verify", lambda _: iter([replace(claim, verdict=verdict), claim]))
+    assert main(["verify", "--order", "1", "--nodes", "2", *more]) == status
+    printed = capsys.readouterr().out
+    if more:
+        assert [each["verdict"] for each in json.loads(printed)] == [verdict, "holds"]
+    else:
+        assert ("1 of 2 claims fail" in printed) == (status == 1)
 
 
 def test_a_wish_that_cannot_be_is_one_sentence() -> None:

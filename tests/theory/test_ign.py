@@ -1,8 +1,12 @@
 """Equivariant layers and k-IGNs against a brute-force n^(k+l) implementation, by hand, and in training."""
 
+import copy
 import gc
+import pickle
 import weakref
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -279,6 +283,51 @@ def test_indices_are_worked_out_once_and_freed_with_the_tuples() -> None:
     assert [ref() for ref in gone] == [None, None]
 
 
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda tuples: pickle.loads(pickle.dumps(tuples))])
+def test_tuples_are_copied_and_pickled_without_what_they_remember(again: Callable[[Tuples], Tuples]) -> None:
+    tuples = Tuples.dense(SIZES, 2)
+    layer, x = random_layer(2, 2), numbers(tuples)
+    wanted = layer(x, tuples, tuples)
+    other = again(tuples)
+    assert len(tuples._links) == 1
+    assert len(other._links) == 0
+    assert torch.equal(other.index, tuples.index)
+    assert torch.equal(layer(x, other, other), wanted)
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+def test_autocast_makes_products_in_its_type_and_sums_in_the_weights(given: torch.dtype) -> None:
+    """Products round to 8 bits, 0.4 percent each; the result stays float32 and gradients arrive."""
+    tuples = Tuples.dense(SIZES, 2)
+    layer = random_layer(2, 2).float()
+    x = numbers(tuples).to(given).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(x, tuples, tuples)
+    wanted = layer(x.float(), tuples, tuples)
+    assert out.dtype == torch.float32
+    assert not torch.equal(out, wanted)
+    assert bool((out - wanted).abs().max() < 0.03 * wanted.abs().max())
+    out.sum().backward()
+    assert x.grad is not None
+    assert bool(x.grad.any())
+    ign = InvariantGraphNetwork(IGNConfig(dims=(2, 4, 4)))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert bool(ign(x, tuples).isfinite().all())
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_x_and_weights_of_different_types_are_refused(autocast: bool) -> None:
+    tuples = Tuples.dense(SIZES, 2)
+    x = numbers(tuples)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        with pytest.raises(ValueError, match=r"^x is torch.float64 and the layer's weights are torch.float32; expect"):
+            random_layer(2, 2).float()(x, tuples, tuples)
+        with pytest.raises(ValueError, match=r"^x is torch.float32 and the layer's weights are torch.float64; expect"):
+            random_layer(2, 2)(x.float(), tuples, tuples)
+    with pytest.raises(ValueError, match=r"^x is torch.bfloat16"):
+        random_layer(2, 2).float()(x.bfloat16(), tuples, tuples)
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_2_ign_learns_to_count_paths(sparse: bool) -> None:
     """Sum over nodes of d (d - 1) / 2 on random graphs of 5 to 12 nodes: two layers can, and training finds it."""
@@ -373,6 +422,24 @@ def test_what_does_not_fit_is_named() -> None:
         Tuples.of_batch(GraphBatch.collate([Graph.from_hyperedges([[0, 1]], num_nodes=2)]))
     with pytest.raises(ValueError, match="order 2 do not lie in a tensor of order 1"):
         densify(numbers(pairs), pairs, nodes)
-    for bad in ({"order": 4}, {"dims": (3,)}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            IGNConfig(**bad)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="order is -1; expected 0 or more"):
+        Tuples.dense(SIZES, -1)
+    for widths in ((0, 1), (1, -2)):
+        with pytest.raises(ValueError, match=f"a layer of {widths[0]} -> {widths[1]} channels; expected at least 1"):
+            EquivariantLinear(2, 2, *widths)
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        ({"order": 4}, "order is 4; expected 1 to 3"),
+        ({"dims": (3,)}, r"dims is \(3,\); expected d_0 and"),
+        ({"dims": (1, 0, 4)}, r"^dims is \(1, 0, 4\); expected widths of at least 1"),
+        ({"mlp_dims": (8, -1)}, r"^mlp_dims is \(8, -1\); expected widths of at least 1"),
+        ({"invariant_dim": 0}, "invariant_dim is 0; expected at least 1"),
+        ({"out_dim": 0}, "out_dim is 0; expected at least 1"),
+    ],
+)
+def test_networks_that_cannot_be_are_refused(bad: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        IGNConfig(**bad)

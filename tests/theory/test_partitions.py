@@ -1,6 +1,8 @@
 """Equality patterns against enumeration: Definition 3, Lemmas 2 and 3."""
 
+import re
 from collections import Counter
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -105,6 +107,30 @@ def test_splits_are_distinct_and_join_back(q: int, k: int) -> None:
 def test_equalities_that_contradict_each_other_are_refused(split: PatternSplit) -> None:
     with pytest.raises(ValueError, match="contradict"):
         join_pattern(split)
+
+
+@pytest.mark.parametrize("pattern", [(5, 3), (1,), (0, 2), (1, 0), (0, -1)])
+def test_labels_that_are_not_of_first_occurrence_are_refused(pattern: tuple[int, ...]) -> None:
+    """(5, 3) would name six nodes, and (0, 2) three."""
+    calls: list[Callable[[], object]] = [
+        lambda: num_blocks(pattern),
+        lambda: is_empty(pattern, 4),
+        lambda: split_pattern(pattern, 1),
+        lambda: count_keys(pattern, 1, 4),
+        lambda: join_pattern(PatternSplit(pattern, (), ((),) * len(pattern))),
+        lambda: join_pattern(PatternSplit((), pattern, ())),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=rf"^{re.escape(str(pattern))} is no equality pattern; expected .*0"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "equal", [(), ((True,),), ((True,), (False,), (False,)), ((True, False), (False,)), ((True,), ())]
+)
+def test_equalities_of_another_shape_are_refused(equal: tuple[tuple[bool, ...], ...]) -> None:
+    with pytest.raises(ValueError, match="expected 2 rows of 1 entries"):
+        join_pattern(PatternSplit((0, 1), (0,), equal))
 
 
 @pytest.mark.parametrize(("q", "k", "nodes"), [(*s, n) for s in SPLITS for n in range(5) if n ** sum(s) <= 300])

@@ -1,13 +1,16 @@
 """The claims hold on the code as it is, and fail on code that is wrong."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from tokengt.theory import verify as room
-from tokengt.theory.construction import measure
+from tokengt.theory.construction import gates, measure
 from tokengt.theory.graphs import path, star, two_triangles
+from tokengt.theory.ign import EquivariantLinear
+from tokengt.theory.partitions import PatternSplit, split_pattern
 from tokengt.theory.scoring import pattern_score
 from tokengt.theory.verify import DEFAULT_NODES, Claim, Setting, isomorphism_types, verify
 
@@ -75,6 +78,59 @@ def test_a_transformer_blunter_than_it_says_is_noticed(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(room, "lemma_1_agreement", blunt)
     assert [claim.name for claim in claims(2) if claim.verdict == "fails"] == ["Lemma 1"]
+
+
+def verdicts(order: int, nodes: int) -> dict[str, str]:
+    return {claim.name: claim.verdict for claim in claims(order, nodes)}
+
+
+def failed(order: int, nodes: int) -> set[str]:
+    return {name for name, verdict in verdicts(order, nodes).items() if verdict == "fails"}
+
+
+def test_a_split_wrong_for_one_pattern_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(i, j; j, i) read as (i, j; i, j)."""
+
+    def wrong(pattern: tuple[int, ...], query_order: int) -> PatternSplit:
+        return split_pattern((0, 1, 0, 1) if pattern == (0, 1, 1, 0) else pattern, query_order)
+
+    monkeypatch.setattr(room, "split_pattern", wrong)
+    assert failed(2, 3) == {"Lemmas 2 and 3"}
+
+
+def test_a_layer_that_knows_where_it_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = room._random_layer
+
+    def crooked(at: Setting) -> tuple[EquivariantLinear, torch.Tensor, torch.Generator]:
+        layer, x, generator = real(at)
+        layer.register_forward_hook(lambda _, __, out: out + 1e-8 * torch.arange(len(out))[:, None])
+        return layer, x, generator
+
+    monkeypatch.setattr(room, "_random_layer", crooked)
+    assert failed(2, 3) == {"Definition 2"}
+
+
+def test_a_block_that_knows_where_it_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = room.encode_tensor
+
+    def crooked(*given: Any) -> torch.Tensor:
+        found = real(*given)
+        return found + 1e-8 * torch.arange(len(found)).view(-1, *[1] * (found.ndim - 1))
+
+    monkeypatch.setattr(room, "encode_tensor", crooked)
+    assert failed(2, 3) == {"Section 3.2"}
+
+
+def test_open_gates_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = gates.gate_strength
+    monkeypatch.setattr(gates, "gate_strength", lambda *given: 0 * real(*given))
+    assert "Lemma 1, footnote" in failed(2, 3)
+
+
+def test_a_network_that_sees_no_edges_is_not_as_powerful_as_wl(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = room.isomorphism_types
+    monkeypatch.setattr(room, "isomorphism_types", lambda graph, order: torch.zeros_like(real(graph, order)))
+    assert verdicts(2, 2)["Corollary 2 (WL)"] in ("fails", "too blunt")
 
 
 def test_isomorphism_types_by_hand() -> None:

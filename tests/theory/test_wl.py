@@ -181,6 +181,23 @@ def test_labels_directions_loops_and_repeated_edges_count() -> None:
     assert separated_by_wl(double, single, 2)
 
 
+# In both every node has one edge out and one in: only what runs the other way between two nodes tells them apart.
+TWO_BOTH_WAYS = Graph(num_nodes=4, edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]))
+ROUND_TRIP = Graph(num_nodes=4, edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_edges_both_ways_differ_from_a_directed_cycle(k: int) -> None:
+    assert separated_by_wl(TWO_BOTH_WAYS, ROUND_TRIP, k)
+    assert separated_by_wl(TWO_BOTH_WAYS, ROUND_TRIP, k, folklore=True)
+
+
+def test_pairs_of_a_directed_cycle_by_hand() -> None:
+    """2-WL: equal, joined forth, joined back, and apart."""
+    steps = [(v - u) % 4 for u, v in product(range(4), repeat=2)]
+    assert same_partition(k_wl(ROUND_TRIP, 2).tolist(), steps)
+
+
 def test_sizes_tell_graphs_apart() -> None:
     assert separated_by_wl(path(3), path(4), 1)
     assert wl_classes([path(3), cycle(6), path(3), two_triangles()], 2).tolist() == [0, 1, 0, 1]

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _refused(f"out of memory; to train, lower training.batch_size or raise training.accumulate ({error})")
     except KeyboardInterrupt:
-        return _refused("stopped; prepare and reproduce go on by the same command, train and finetune with --resume", 130)
+        return _refused("stopped; prepare and reproduce go on by the same command, the others with --resume", 130)
     return status
 
 

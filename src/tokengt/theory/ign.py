@@ -46,6 +46,8 @@ class EquivariantLinear(nn.Module):
         super().__init__()
         if not (0 <= in_order <= MAX_LAYER_ORDER and 0 <= out_order <= MAX_LAYER_ORDER):
             raise ValueError(f"a layer of orders {in_order} -> {out_order}; expected orders 0 to {MAX_LAYER_ORDER}")
+        if in_dim < 1 or out_dim < 1:
+            raise ValueError(f"a layer of {in_dim} -> {out_dim} channels; expected at least 1 on either side")
         self.in_order, self.out_order = in_order, out_order
         self.weight = nn.Parameter(torch.empty(bell_number(in_order + out_order), in_dim, out_dim))
         self.bias = nn.Parameter(torch.empty(bell_number(out_order), out_dim))
@@ -61,7 +63,7 @@ class EquivariantLinear(nn.Module):
         strings = patterns(self.in_order + self.out_order)
         keys = torch.tensor([max(1, count_keys(mu, self.out_order, expected_nodes)) for mu in strings])
         terms = len(strings) / len(patterns(self.out_order))
-        self.weight.normal_(std=(terms * max(1, self.weight.shape[1])) ** -0.5)
+        self.weight.normal_(std=(terms * self.weight.shape[1]) ** -0.5)
         self.weight.div_(keys.to(self.weight.device)[:, None, None])
         self.bias.zero_()
 
@@ -73,13 +75,15 @@ class EquivariantLinear(nn.Module):
         On dense tuples this is Eq. (2); on lists of tokens the sums over i and j run over the listed ones.
         """
         self._check(x, source, target)
+        # Under autocast the products are made in its type, but sums over keys and patterns keep to the weights'.
+        x = x.to(self.weight.dtype)
         # Weights for sums over "at least these equalities", so that pools can be shared by all patterns.
         folded = (self.mobius @ self.weight.flatten(1)).view_as(self.weight)
         out = self.bias.index_select(0, target.classes)
         for size, link in enumerate(source.links(target)):
             mixed = _pool(x, link, len(block_orders(self.in_order, size))) @ self._mixing(folded, size)
             table = mixed.view(-1, self.bias.shape[1])
-            out = out.index_add(0, link.query_rows, table.index_select(0, link.query_slots))
+            out = out.index_add(0, link.query_rows, table.index_select(0, link.query_slots).to(out.dtype))
         return out
 
     def _mixing(
@@ -100,6 +104,8 @@ class EquivariantLinear(nn.Module):
             raise ValueError(
                 f"x has shape {list(x.shape)}; expected {[source.num_tuples, self.weight.shape[1]]}, a row a tuple"
             )
+        if x.dtype != self.weight.dtype and not _autocast_meets(x, self.weight):
+            raise ValueError(f"x is {x.dtype} and the layer's weights are {self.weight.dtype}; expected one type")
         if not torch.equal(source.nodes.host, target.nodes.host):
             raise ValueError("source and target hold tuples of different graphs")
 
@@ -137,6 +143,12 @@ class IGNConfig:
             raise ValueError(f"order is {self.order}; expected 1 to {MAX_LAYER_ORDER}")
         if len(self.dims) < 2:
             raise ValueError(f"dims is {self.dims}; expected d_0 and at least one layer's width")
+        for name, widths in (("dims", self.dims), ("mlp_dims", self.mlp_dims)):
+            if any(width < 1 for width in widths):
+                raise ValueError(f"{name} is {widths}; expected widths of at least 1")
+        for name, width in (("invariant_dim", self.invariant_dim), ("out_dim", self.out_dim)):
+            if width < 1:
+                raise ValueError(f"{name} is {width}; expected at least 1")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation is {self.activation!r}; expected one of {', '.join(ACTIVATIONS)}")
 
@@ -166,6 +178,13 @@ class InvariantGraphNetwork(nn.Module):
             x = layer(x if place == 0 else self.activation(x), tuples, tuples)
         out: Tensor = self.mlp(self.invariant(x, tuples, tuples.graphs))
         return out
+
+
+def _autocast_meets(x: Tensor, weight: Tensor) -> bool:
+    """Whether autocast, which leaves float64 alone, brings both to one type."""
+    return torch.is_autocast_enabled(x.device.type) and all(
+        tensor.is_floating_point() and tensor.dtype != torch.float64 for tensor in (x, weight)
+    )
 
 
 def _pool(x: Float[Tensor, "tuples dim"], link: Link, columns: int) -> Float[Tensor, "places pooled"]:

@@ -44,6 +44,7 @@ def pattern_of(index: Sequence[int]) -> EqualityPattern:
 
 def num_blocks(pattern: EqualityPattern) -> int:
     """How many different nodes a multi-index of this pattern names."""
+    _check_pattern(pattern)
     return max(pattern, default=-1) + 1
 
 
@@ -82,6 +83,12 @@ def join_pattern(split: PatternSplit) -> EqualityPattern:
         ValueError: no multi-index (i, j) has this query pattern, key pattern and equalities at once.
     """
     fresh = num_blocks(split.query)
+    _check_pattern(split.key)
+    if [len(row) for row in split.equal] != [len(split.key)] * len(split.query):
+        raise ValueError(
+            f"equal is {split.equal}; expected {len(split.query)} rows of {len(split.key)} entries, a row for every "
+            "query entry and in it an entry for every key entry"
+        )
     labels = list(split.query)
     for b, block in enumerate(split.key):
         matched = [label for label, row in zip(split.query, split.equal, strict=True) if row[b]]
@@ -125,6 +132,12 @@ def _sign(coarse: PatternSplit, fine: PatternSplit) -> int:
     return (-1) ** (coarse.num_matched - fine.num_matched) if contained else 0
 
 
+def _check_pattern(pattern: EqualityPattern) -> None:
+    if pattern_of(pattern) != pattern:
+        raise ValueError(f"{pattern} is no equality pattern; expected first-occurrence labels, {pattern_of(pattern)}")
+
+
 def _check_split(pattern: EqualityPattern, query_order: int) -> None:
+    _check_pattern(pattern)
     if not 0 <= query_order <= len(pattern):
         raise ValueError(f"query_order is {query_order}; expected 0 to {len(pattern)}, the order of {pattern}")

@@ -48,12 +48,18 @@ class Tuples:
         if bool(((self.index < start) | (self.index >= stop)).any()):
             raise ValueError("a tuple names a node of another graph; index holds packed node numbers")
 
+    def __reduce__(self) -> tuple[type["Tuples"], tuple[Tensor, Segments, Segments]]:
+        """Copies and pickles begin without links: those are held weakly, and worked out again when asked for."""
+        return type(self), (self.index, self.segments, self.nodes)
+
     @classmethod
     def dense(cls, nodes: Segments | int, order: int) -> "Tuples":
         """All n^order multi-indices of every graph, lexicographically: the entries of X in R^(n^k x d).
 
         ``nodes`` may be the n of a single graph.
         """
+        if order < 0:
+            raise ValueError(f"order is {order}; expected 0 or more")
         nodes = Segments.uniform(1, nodes) if isinstance(nodes, int) else nodes
         segments = Segments.from_lengths(nodes.host_lengths**order, nodes.offsets.device)
         size, start = (part.index_select(0, segments.ids) for part in (nodes.lengths, nodes.starts))
