@@ -142,3 +142,16 @@ def test_identifiers_that_travel_with_their_nodes_give_the_same_output() -> None
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="id_features is 9; expected 0 to width 8"):
         SeparationConfig(id_features=9)
+
+
+@pytest.mark.parametrize(
+    ("samples", "level", "sentence"),
+    [
+        (torch.randn(2, 3), 0.01, "2 samples of a graph; expected at least 4"),
+        (torch.randn(8, 3), 0.0005, "level is 0.0005; expected 1/1000 or more"),
+        (torch.full((8, 3), torch.nan), 0.01, "not finite"),
+    ],
+)
+def test_a_test_that_says_nothing_is_refused(samples: torch.Tensor, level: float, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        compare_samples(samples.double(), samples.double(), generator(), level=level)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.attention.favor import default_num_features, draw_projection, favor_attention
+from tokengt.attention.kernels import packed_attention
 from tokengt.attention.softmax import Backend, attention_weights, softmax_attention
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
@@ -23,7 +24,8 @@ class AttentionConfig:
         num_features: random features of FAVOR+; None for int(d_H ln d_H).
         redraw_interval: training forwards between new draws of the features; None keeps the first draw.
         eps: added to every FAVOR+ feature.
-        backend: which softmax implementation; "auto" picks the fastest that applies.
+        backend: which softmax implementation; "auto" picks the fastest that applies, but never "triton", our own
+            kernels for short sequences on a GPU, which must be asked for.
     """
 
     kind: Literal["softmax", "favor"] = "softmax"
@@ -82,15 +84,26 @@ class MultiheadAttention(nn.Module):
         self.register_buffer("draw_age", age)
 
     def forward(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> Float[Tensor, "tokens dim"]:
-        query, key, value = self._project(x)
-        if self.projection is not None:
-            self._redraw_when_due()
-            heads = favor_attention(query, key, value, segments, projection=self.projection, eps=self.config.eps)
-        else:
-            dropout = self.config.dropout if self.training else 0.0
-            heads = softmax_attention(query, key, value, segments, dropout=dropout, backend=self.config.backend)
-        out: Tensor = self.out_proj(heads.flatten(1))
+        out: Tensor = self.out_proj(self._attend(x, segments).flatten(1))
         return out
+
+    def _attend(self, x: Tensor, segments: Segments) -> Tensor:
+        dropout = self.config.dropout if self.training else 0.0
+        if self.projection is None and self.config.backend == "triton":
+            # These kernels read the layer's rows as they are, and write one gradient for them.
+            return packed_attention(
+                self.qkv_proj(x),
+                segments,
+                num_heads=self.num_heads,
+                head_dim=self.head_dim,
+                value_dim=self.value_dim,
+                dropout=dropout,
+            )
+        query, key, value = self._project(x)
+        if self.projection is None:
+            return softmax_attention(query, key, value, segments, dropout=dropout, backend=self.config.backend)
+        self._redraw_when_due()
+        return favor_attention(query, key, value, segments, projection=self.projection, eps=self.config.eps)
 
     def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
         """The softmax weights alpha^h of every sequence (for FAVOR+: those it approximates)."""

@@ -1,7 +1,8 @@
 """Exact softmax attention over packed sequences; one signature, several backends.
 
 alpha = softmax(Q K^T / sqrt(d_H)), output alpha V, for every sequence by itself. Inputs stay packed: on the CPU
-sequences of similar length share one SDPA call, on a GPU ``varlen_attn`` reads the packed rows as they are.
+sequences of similar length share one SDPA call, on a GPU ``varlen_attn`` reads the packed rows as they are. Our own
+kernels (:mod:`tokengt.attention.kernels`) are asked for by name.
 """
 
 import warnings
@@ -12,10 +13,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.attention.kernels import packed_attention
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
 
-Backend = Literal["auto", "bucketed", "varlen"]
+Backend = Literal["auto", "bucketed", "varlen", "triton"]
 
 # Score matrices of one call may take this much memory before we refuse to write them out.
 SCORE_LIMIT_BYTES = 8 * 2**30
@@ -41,6 +43,13 @@ def softmax_attention(
     needs the scores written out, so what is too long for that is refused with a ValueError; elsewhere memory is linear
     in tokens and only the work is quadratic.
     """
+    if backend == "triton":
+        warn_of_work(segments, query, value)
+        qkv = torch.cat([x.flatten(1) for x in (query, key, value)], 1)
+        heads, width = query.shape[1:]
+        return packed_attention(
+            qkv, segments, num_heads=heads, head_dim=width, value_dim=value.shape[2], dropout=dropout
+        )
     # A GPU has fused kernels with dropout, in all precisions but the highest.
     if dropout > 0 and (not query.is_cuda or query.dtype == torch.float64):
         advice = "use attention kind 'favor', which is linear in tokens, or set the attention dropout to 0"

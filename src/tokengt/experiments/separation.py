@@ -27,7 +27,7 @@ from tokengt.experiments.tables import (
 )
 from tokengt.files import write_whole
 from tokengt.theory.graphs import GraphPair, named_pairs, relabelled
-from tokengt.theory.separation import SeparationConfig, compare_samples, random_model, sample_outputs
+from tokengt.theory.separation import SeparationConfig, check_test, compare_samples, random_model, sample_outputs
 from tokengt.theory.wl import separated_by_wl
 
 SPLITS = ("pair", "relabelled")
@@ -71,6 +71,7 @@ class SeparationTable:
         for system in self.systems:
             if system not in SYSTEMS:
                 raise ValueError(f"system is {system!r}; expected one of {', '.join(SYSTEMS)}")
+        check_test(2 * self.draws, self.level)
 
 
 def run_separation(

@@ -29,6 +29,8 @@ from tokengt.transformer import Block, EncoderConfig
 
 # Sums in another order differ by this share of their size and no more: below it, float64 outputs count as equal.
 TOLERANCE = 1e-9
+# Random splits of a test: its smallest p-value is one in a thousand.
+PERMUTATIONS = 999
 _RIDGE = 1e-2
 
 
@@ -110,10 +112,12 @@ def separation(
 
 @torch.no_grad()
 def sample_outputs(
-    model: TokenGT, graph: Graph, count: int, generator: torch.Generator, *, relabel: bool = True, chunk: int = 32
+    model: TokenGT, graph: Graph, count: int, generator: torch.Generator, *, relabel: bool = True
 ) -> Float[Tensor, "count out"]:
     """Outputs of ``count`` renumbered copies of a graph, each with identifiers of its own, on the CPU in float64."""
     device = next(model.parameters()).device
+    # Few copies stay in a CPU's cache, many fill a GPU.
+    chunk = 512 if device.type == "cuda" else 8
     one = GraphBatch.collate([graph])
     outputs = []
     for start in range(0, count, chunk):
@@ -144,12 +148,18 @@ def compare_samples(
     generator: torch.Generator,
     *,
     level: float = 0.01,
-    permutations: int = 999,
+    permutations: int = PERMUTATIONS,
 ) -> Separation:
     """A two-sample test: Fisher's discriminant of the first halves, a permutation test of its means on the others.
 
     Exact: under equal laws P(p_value <= level) <= level, as far as ``permutations`` resolve it.
+
+    Raises:
+        ValueError: too few samples, a level that no p-value can reach, or outputs that are not finite.
     """
+    check_test(min(len(first), len(second)), level, permutations)
+    if not bool(torch.isfinite(first).all() & torch.isfinite(second).all()):
+        raise ValueError("an output of the model is not finite; there is nothing to compare")
     (fit_a, new_a), (fit_b, new_b) = first.tensor_split(2), second.tensor_split(2)
     pooled = torch.cat([fit_a, fit_b])
     centre, spread = pooled.mean(0), pooled.std(0)
@@ -164,8 +174,16 @@ def compare_samples(
     return Separation(statistic, p_value, p_value <= level)
 
 
+def check_test(samples: int, level: float, permutations: int = PERMUTATIONS) -> None:
+    """Refuse a test that cannot be done, or whose answer would not depend on the samples."""
+    if samples < 4:
+        raise ValueError(f"{samples} samples of a graph; expected at least 4: two to fit and two to test (draws=2)")
+    if not 1 / (1 + permutations) <= level < 1:
+        raise ValueError(f"level is {level}; expected 1/{1 + permutations} or more, the smallest p-value, and below 1")
+
+
 def mean_permutation_test(
-    first: Float[Tensor, " count"], second: Float[Tensor, " other"], generator: torch.Generator, permutations: int = 999
+    first: Float[Tensor, " count"], second: Float[Tensor, " other"], generator: torch.Generator, permutations: int
 ) -> tuple[float, float]:
     """How much larger the first mean is, in standard errors, and the share of random splits with as large a difference.
 

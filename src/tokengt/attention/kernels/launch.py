@@ -1,0 +1,136 @@
+"""From a plan to kernel launches: one launch a bucket that holds anything. Needs Triton to be imported."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import triton
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
+
+from tokengt.attention.kernels import packed
+from tokengt.attention.kernels.plan import padded_width
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a bucket's kernel runs: warps a program, stages of the loop's loads, units one program does in turn."""
+
+    warps: int
+    stages: int = 1
+    repeat: int = 1
+
+
+# By (backward, loops, tile size). Chosen from registers and spills of the sm_90 build; not yet timed.
+LAUNCHES: dict[tuple[bool, bool, int], Launch] = {
+    (False, False, 16): Launch(1),
+    (False, False, 32): Launch(2),
+    (False, False, 64): Launch(4),
+    (False, False, 128): Launch(8),
+    (True, False, 16): Launch(1),
+    (True, False, 32): Launch(2),
+    (True, False, 64): Launch(4),
+    (True, False, 128): Launch(8),
+    (False, True, 16): Launch(1, 2),
+    (False, True, 32): Launch(2, 2),
+    (False, True, 64): Launch(4, 2),
+    (True, True, 16): Launch(1, 1),
+    (True, True, 32): Launch(2, 1),
+    (True, True, 64): Launch(4, 1),
+}
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The layout of a row: all queries, all keys, all values."""
+
+    count: int
+    key: int
+    value: int
+
+    @property
+    def width(self) -> int:
+        return self.count * (2 * self.key + self.value)
+
+
+def choose_launch(heads: Heads, tile: int, *, backward: bool, loops: bool) -> Launch:
+    """The table's entry; twice the warps where wide heads would not fit into the registers of one set."""
+    launch = LAUNCHES[backward, loops, tile]
+    return replace(launch, warps=2 * launch.warps) if loops and max(heads.key, heads.value) > 64 else launch
+
+
+def interpreted() -> bool:
+    """Whether the kernels were made for Triton's interpreter, which runs them on CPU tensors."""
+    return not isinstance(packed.forward_whole, triton.JITFunction)
+
+
+def run_forward(
+    qkv: Float[Tensor, "tokens width"],
+    items: Int[Tensor, "3 entries"],
+    buckets: Int[Tensor, "buckets 4"],
+    seed: Int[Tensor, ""] | None,
+    heads: Heads,
+    dropout: float,
+    out: Float[Tensor, "tokens heads value_dim"],
+    log_sums: Float32[Tensor, "heads tokens"],
+) -> None:
+    """Write attention into ``out`` and its base-2 log-sum-exps into ``log_sums``, every element."""
+    kernels = (packed.forward_whole, packed.forward_looped)
+    _run(kernels, ((qkv, out, log_sums),) * 2, items, buckets, seed, heads, dropout, backward=False)
+
+
+def run_backward(
+    qkv: Float[Tensor, "tokens width"],
+    out: Float[Tensor, "tokens heads value_dim"],
+    grad_out: Float[Tensor, "tokens heads value_dim"],
+    log_sums: Float32[Tensor, "heads tokens"],
+    items: Int[Tensor, "3 entries"],
+    buckets: Int[Tensor, "buckets 4"],
+    seed: Int[Tensor, ""] | None,
+    heads: Heads,
+    dropout: float,
+    grad_qkv: Float[Tensor, "tokens width"],
+) -> None:
+    """Write the gradient of every row into ``grad_qkv``, every element."""
+    kernels = (packed.backward_whole, packed.backward_looped)
+    tensors = ((qkv, grad_out, log_sums, grad_qkv), (qkv, out, grad_out, log_sums, grad_qkv))
+    _run(kernels, tensors, items, buckets, seed, heads, dropout, backward=True)
+
+
+def _run(
+    kernels: tuple[Any, Any],
+    tensors: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
+    items: Tensor,
+    buckets: Tensor,
+    seed: Tensor | None,
+    heads: Heads,
+    dropout: float,
+    *,
+    backward: bool,
+) -> None:
+    scale = heads.key**-0.5 * math.log2(math.e)
+    # Dropout compares 16 random bits: the probability is rounded to them, and what is kept is rescaled by just that.
+    threshold = min(round(dropout * 2**16), 2**16 - 1)
+    rescale = 2**16 / (2**16 - threshold)
+    constants = {
+        "HEADS": heads.count,
+        "KEY": heads.key,
+        "VALUE": heads.value,
+        "KEY_PAD": padded_width(heads.key),
+        "VALUE_PAD": padded_width(heads.value),
+        "DROPOUT": seed is not None,
+        # For float32 only. Triton's default, TF32, keeps ten bits of a factor; "ieee" spills thousands of registers.
+        "PRECISION": "tf32x3",
+    }
+    with torch.cuda.device_of(items):  # type: ignore[no-untyped-call]
+        for tile, loops, begin, end in buckets.tolist():
+            if begin == end:
+                continue
+            launch = choose_launch(heads, tile, backward=backward, loops=bool(loops))
+            units = (end - begin) * heads.count
+            sizes = (begin, items.shape[1], units, len(tensors[0][0]))
+            kernels[loops][(triton.cdiv(units, launch.repeat),)](
+                *tensors[loops], items, seed, *sizes, scale, threshold, rescale,
+                **constants, TILE=tile, REPEAT=launch.repeat, num_warps=launch.warps, num_stages=launch.stages,
+            )  # fmt: skip

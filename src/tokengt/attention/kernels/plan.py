@@ -1,0 +1,80 @@
+"""Which sequences share a tile size: decided on the host from host lengths, once a batch."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tokengt.ragged import Segments
+from tokengt.tracing import eager_only
+
+# Rows of queries, keys, values and output gradients that one program of the backward may hold.
+_TILE_BYTES = 96 * 2**10
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tile sizes that hold a whole sequence (ascending), and the tile of the loop over anything longer."""
+
+    whole: tuple[int, ...] = (16, 32, 64, 128)
+    block: int = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Entries sorted by bucket: a whole sequence each, or one tile of a long one.
+
+    ``items`` lies with the data: start row, length and first query of every entry. ``buckets`` holds tile size, whether
+    it loops, first entry and end; it stays on the CPU, so that reading it never waits for a GPU, and is a tensor, so
+    that a compiled model does not depend on its numbers.
+    """
+
+    items: Int[Tensor, "3 entries"]
+    buckets: Int[Tensor, "buckets 4"]
+
+
+def padded_width(width: int) -> int:
+    """The power of two that a matrix product works on, at least 16."""
+    return max(16, 1 << (width - 1).bit_length())
+
+
+def choose_tiling(head_dim: int, value_dim: int, bytes_each: int) -> Tiling:
+    """The tile sizes at these head sizes: wide heads and long types leave room for fewer rows."""
+    # Float32 factors are held as two parts each.
+    row = 2 * (padded_width(head_dim) + padded_width(value_dim)) * (8 if bytes_each == 4 else bytes_each)
+    whole = tuple(tile for tile in (16, 32, 64, 128) if tile * row <= _TILE_BYTES)
+    return Tiling(whole, min(64, whole[-1]))
+
+
+def plan_of(segments: Segments, tiling: Tiling) -> Plan:
+    """The plan of these segments, made at the first call and kept with them as their buckets are."""
+    name = f"plan_{'_'.join(map(str, tiling.whole))}_{tiling.block}"
+    plan: Plan | None = getattr(segments, name, None)
+    return _keep_plan(segments, tiling, name) if plan is None else plan
+
+
+@eager_only
+def _keep_plan(segments: Segments, tiling: Tiling, name: str) -> Plan:
+    plan = make_plan(segments, tiling)
+    object.__setattr__(segments, name, plan)
+    return plan
+
+
+def make_plan(segments: Segments, tiling: Tiling) -> Plan:
+    """Sort sequences into the smallest tile that holds them; empty ones have nothing to write and are left out."""
+    assert segments.total < 2**31, "rows are counted in 32 bits"
+    lengths = segments.host_lengths
+    group = torch.bucketize(lengths, torch.tensor(tiling.whole))
+    group, order = torch.sort(group, stable=True)
+    order, group = order[lengths[order] > 0], group[lengths[order] > 0]
+    tiles = torch.where(group < len(tiling.whole), 1, -(-lengths[order] // tiling.block))
+    entries = Segments.from_lengths(tiles)
+    order, group = order[entries.ids], group[entries.ids]
+    first = entries.positions * tiling.block
+    items = torch.stack((segments.host[order], lengths[order], first)).int()
+    bounds = torch.searchsorted(group, torch.arange(len(tiling.whole) + 2))
+    sizes = torch.tensor([*((tile, 0) for tile in tiling.whole), (tiling.block, 1)])
+    buckets = torch.cat((sizes, bounds[:-1, None], bounds[1:, None]), 1)
+    # Pageable memory is copied before the call returns, so nothing waits and nothing is overwritten.
+    return Plan(items.to(segments.offsets.device, non_blocking=True), buckets)
