@@ -39,7 +39,7 @@ def numbers(text: str) -> list[float]:
 
 def test_all_are_listed() -> None:
     tested = {"attention_maps", "compile_ign", "hypergraph", "symmetry", "uncertainty", "finetune", "solubility"}
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == tested | {"pyg_graphs", "pyg_training"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == tested | {"pyg_graphs", "pyg_training", "separation"}
 
 
 def test_pyg_graphs_beat_the_mean_at_every_level(tmp_path: Path) -> None:
@@ -145,3 +145,19 @@ def test_the_bundled_files_are_what_the_demo_says() -> None:
     smiles, solubility = esol()
     assert len(smiles) == len(solubility) == 1128
     assert bundled("esol.csv.xz").is_file()
+
+
+def test_orthonormal_identifiers_tell_a_hexagon_from_two_triangles(tmp_path: Path) -> None:
+    rows = dict(row.split(": ", 1) for row in run("separation.py", tmp_path).splitlines())
+    verdicts = {name: row.split(",")[0] for name, row in rows.items()}
+    assert verdicts == {
+        "2-WL": "alike",
+        "3-WL": "separated",
+        "TokenGT, none": "alike",
+        "TokenGT, orf_first_order": "alike",
+        "TokenGT, orf": "separated",
+        "TokenGT, laplacian": "separated",
+    }
+    nulls = [float(row.rsplit("p = ", 1)[1]) for row in rows.values() if "relabelled" in row]
+    assert len(nulls) == 4
+    assert min(nulls) > 0.01
