@@ -188,11 +188,18 @@ def test_only_what_the_loss_sees_is_trained() -> None:
         f"{block}attention.qkv_proj.weight",
         f"{block}attention.qkv_proj.bias",
     }
-    kinds = model.state_dict()["tokenizer.type_embedding.weight"]
-    assert torch.equal(kinds[0], kinds[1])
     values = slice(2 * 15 * 16, None)
     joint = f"{block}attention.qkv_proj.weight"
     assert torch.equal(model.state_dict()[joint][values], before[joint][values])
+
+
+def test_the_one_vector_of_the_first_row_stays_one() -> None:
+    graphs = basis_graphs(SMALL, "sparse", 0)
+    model, network = untrained("none")
+    source = FreshIdentifiers.of(graphs.train, model.config.identifiers, torch.Generator().manual_seed(0))
+    train(network, graphs.train_groups, source, replace(SMALL, steps=6, warmup=1), batch=12, seed=0)
+    kinds = model.state_dict()["tokenizer.type_embedding.weight"]
+    assert torch.equal(kinds[0], kinds[1])
 
 
 def test_parameters_are_counted_as_the_table_means_them() -> None:
@@ -200,7 +207,8 @@ def test_parameters_are_counted_as_the_table_means_them() -> None:
     _, network = untrained("orf-type", factor=True)
     assert count_parameters(network) == 96 * (48 + 2 + 1) + 2 * 96 + 2 * 15 * 16 * (96 + 1)
     _, without = untrained("orf")
-    assert count_parameters(without) == count_parameters(network) - 96
+    assert count_parameters(without) == count_parameters(network) - 2 * 96
+    assert count_parameters(untrained("none")[1]) == count_parameters(untrained("none-type")[1]) - 96
 
 
 def test_the_papers_sizes() -> None:
