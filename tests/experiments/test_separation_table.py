@@ -28,7 +28,7 @@ def test_the_table_says_what_separates_what_and_keeps_its_null(tmp_path: Path, m
     assert {row.runs for row in rows} == {1, 2}
     assert [row["mean"] for row in json.loads((tmp_path / "table.json").read_text())] == [row.mean for row in rows]
     text = (tmp_path / "table.md").read_text()
-    assert "| none | 0 | 0 | 0.0 |" in text
+    assert "| none | 0 | 0 | 0 of 4 |" in text
     # All cells are kept: a second run measures nothing and says the same.
     monkeypatch.setattr(module, "measure", None)
     assert run_separation(QUICK, tmp_path) == rows

@@ -95,7 +95,7 @@ def run_separation(
             say(f"{pair.name}, {system}, seed {seed}: p {found['pair']:.3f}, relabelled {found['relabelled']:.3f}")
     rows = table_rows(cells, config.level)
     write_rows(out / "table.json", rows)
-    write_whole(out / "table.md", table_markdown(rows).encode())
+    write_whole(out / "table.md", table_markdown(cells, config.level).encode())
     return rows
 
 
@@ -163,15 +163,16 @@ def table_rows(cells: Sequence[dict[str, Any]], level: float) -> list[TableRow]:
     return rows
 
 
-def table_markdown(rows: Sequence[TableRow]) -> str:
-    """Percent separated, a line a system; the last column is the null over all pairs."""
-    systems, datasets = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("system", "dataset"))
-    known = {(row.system, row.dataset): row.mean for row in rows if row.split == "pair"}
+def table_markdown(cells: Sequence[dict[str, Any]], level: float) -> str:
+    """Percent separated, a line a system; the last column counts the null, over all pairs and models."""
+    systems, datasets = (list(dict.fromkeys(cell[name] for cell in cells)) for name in ("system", "dataset"))
     lines = []
     for system in systems:
-        nulls = [row.mean for row in rows if (row.system, row.split) == (system, "relabelled")]
-        shares = [f"{100 * known[system, dataset]:.0f}" if (system, dataset) in known else "" for dataset in datasets]
-        lines.append([system, *shares, f"{100 * sum(nulls) / len(nulls):.1f}"])
+        mine = [cell for cell in cells if cell["system"] == system]
+        shares = [[cell["pair"] <= level for cell in mine if cell["dataset"] == dataset] for dataset in datasets]
+        wrong = sum(cell["relabelled"] <= level for cell in mine)
+        percent = [f"{100 * sum(share) / len(share):.0f}" for share in shares]
+        lines.append([system, *percent, f"{wrong} of {len(mine)}"])
     return markdown(["separated, %", *datasets, "same graph relabelled"], lines)
 
 
