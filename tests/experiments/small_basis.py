@@ -5,6 +5,8 @@ from tokengt.experiments.basis import SETTINGS, BasisConfig, Setting
 SMALL = BasisConfig(
     width=96,
     head_dim=16,
+    # Trained as a product, w_in of this width wants more steps than a test has.
+    input_factor=False,
     steps=250,
     warmup=60,
     learning_rate=3e-3,

@@ -1,11 +1,14 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tokengt.experiments.separation import SeparationTable, choose_pairs, run_separation
 
-QUICK = SeparationTable(systems=("none", "laplacian"), wl=(2, 3), brec=(), seeds=(0, 1), draws=24, level=0.05)
+QUICK = SeparationTable(
+    systems=("none", "laplacian"), wl=(2, 3), brec=(), sr25_pairs=0, seeds=(0, 1), draws=24, level=0.05
+)
 
 
 def test_the_table_says_what_separates_what_and_keeps_its_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +35,14 @@ def test_the_table_says_what_separates_what_and_keeps_its_null(tmp_path: Path, m
     # All cells are kept: a second run measures nothing and says the same.
     monkeypatch.setattr(module, "measure", None)
     assert run_separation(QUICK, tmp_path) == rows
+
+
+def test_neighbours_of_the_strongly_regular_list_are_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "expressiveness"
+    folder.mkdir()
+    # A path, a triangle and no edge, on three nodes.
+    (folder / "sr25.g6").write_text("Bg\nBw\nB?\n")
+    monkeypatch.setenv("TOKENGT_DATA", str(tmp_path))
+    found = choose_pairs(replace(QUICK, sr25_pairs=9))["SR25, 2 pairs"]
+    edges = [[graph.num_edges for graph in (pair.first, pair.second)] for pair in found]
+    assert edges == [[4, 6], [6, 0]]

@@ -33,7 +33,7 @@ def _add_reproduce(verbs: Any) -> None:
         "separation",
         help="which graphs TokenGT tells apart with each kind of identifiers, beside k-WL",
         description="Random models on pairs of graphs that are hard to tell apart, with the same graph relabelled as "
-        "the null. BREC's pairs need TOKENGT_DATA; --set brec= leaves them out.",
+        "the null. The pairs of BREC and SR25 need TOKENGT_DATA; --set brec= --set sr25_pairs=0 leaves them out.",
     )
     _options(separation, "separation", "draws=64, brec=, brec_pairs=10, ...")
     separation.set_defaults(run=_separation)

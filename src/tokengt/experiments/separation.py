@@ -7,13 +7,13 @@ null: its share of separated pairs must stay at the level. Models are random one
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tokengt.data.expressiveness import BrecCategory, brec_pairs
+from tokengt.data.expressiveness import BrecCategory, brec_pairs, strongly_regular_25
 from tokengt.data.public import public_data
 from tokengt.experiments.cells import Say, kept_cell, silent
 from tokengt.experiments.tables import (
@@ -54,6 +54,7 @@ class SeparationTable:
         wl: dimensions k of the k-WL tests beside them.
         brec: categories of BREC, as many pairs each as ``brec_pairs`` says, evenly spaced; () needs no data.
         brec_pairs: see ``brec``.
+        sr25_pairs: neighbours in the list of the 15 strongly regular graphs of 25 nodes; 0 needs no data.
         seeds: of the models' weights, one run each.
         draws: samples of each graph for the fit, and as many for the test.
         level: of the test.
@@ -63,6 +64,7 @@ class SeparationTable:
     wl: tuple[int, ...] = (2, 3, 4)
     brec: tuple[BrecCategory, ...] = ("basic", "regular", "extension")
     brec_pairs: int = 3
+    sr25_pairs: int = 1
     seeds: tuple[int, ...] = (0, 1, 2)
     draws: int = 256
     level: float = 0.01
@@ -123,6 +125,10 @@ def choose_pairs(config: SeparationTable) -> dict[str, list[GraphPair]]:
         places = torch.linspace(0, len(pairs) - 1, min(config.brec_pairs, len(pairs))).round().int().tolist()
         name = f"BREC {category}, {len(places)} pairs"
         chosen[name] = [GraphPair(f"BREC {category} {place}", *pairs[place]) for place in places]
+    if config.sr25_pairs:
+        graphs = strongly_regular_25(public_data("expressiveness"))
+        pairs = list(pairwise(graphs))[: config.sr25_pairs]
+        chosen[f"SR25, {len(pairs)} pairs"] = [GraphPair(f"SR25 {place}", *pair) for place, pair in enumerate(pairs)]
     return chosen
 
 

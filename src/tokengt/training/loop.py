@@ -130,7 +130,7 @@ class Trainer:
         loss = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.fabric.device)
         for place in range(state.step_in_epoch, len(steps)):
             set_rate(self.optimizer, rate_at((state.epoch + (place + 0.5) / len(steps)) / config.epochs, config))
-            step_loss, count = self._step(steps[place])
+            step_loss, count = self.step(steps[place])
             loss += step_loss
             state.label_count += count
             state.step, state.step_in_epoch = state.step + 1, place + 1
@@ -143,7 +143,7 @@ class Trainer:
         state.loss_sum = float(loss)
         self._end_epoch()
 
-    def _step(self, pieces: list[Tensor]) -> tuple[Float[Tensor, ""], int]:
+    def step(self, pieces: list[Tensor]) -> tuple[Float[Tensor, ""], int]:
         """One optimizer step: the summed loss over all processes, and how many labels it was summed over.
 
         Every process weighs its labels by the global count, so that any number of processes takes the same step.

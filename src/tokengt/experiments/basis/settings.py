@@ -116,8 +116,8 @@ class BasisConfig:
         width: d.
         head_dim: d_H of each of the bell(4) = 15 heads.
         input_dropout: on the tokens.
-        input_factor: train w_in as the product of two matrices, as the authors do (a linear map after the sum); the
-            functions are the same, and so were the errors at reduced width.
+        input_factor: train w_in as the product of two matrices, as the authors do (a linear map after the sum). The
+            functions are the same; training goes further: dense Laplacian input ends at 0.0049, and at 0.0053 without.
         steps: updates of the weights.
         warmup: of them, those in which the rate rises; then it falls linearly to zero.
         learning_rate: at its highest.
@@ -137,7 +137,7 @@ class BasisConfig:
     width: int = 1024
     head_dim: int = 128
     input_dropout: float = 0.1
-    input_factor: bool = False
+    input_factor: bool = True
     steps: int = 3000
     warmup: int = 1000
     learning_rate: float = 1e-4
