@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from molecules import read_molecules
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from training_step import PaddedTokenGT
 
 from tokengt import AttentionConfig, EncoderConfig, Graph, GraphBatch, IdentifierConfig, TokenGT, TokenGTConfig
 from tokengt.attention import draw_projection, favor_attention, softmax_attention
+from tokengt.bench.padded import PaddedTokenGT
 from tokengt.identifiers import identify
 from tokengt.presets import molecule_tokens, regression
 from tokengt.ragged import Segments

@@ -19,45 +19,12 @@ from molecules import interleaved, median_ratio, read_molecules
 from torch import Tensor, nn
 
 from tokengt import AttentionConfig, EncoderConfig, GraphBatch, IdentifierConfig, TokenGT, TokenGTConfig
-from tokengt.identifiers import identify
+from tokengt.bench.padded import PaddedTokenGT
 from tokengt.presets import molecule_tokens
-from tokengt.transformer import Block
 
 LAYERS, DIM, HEADS, GRAPHS = 4, 256, 8, 256
 THREADS, REPEATS = 2, 5
 Layout = Literal["directed", "undirected"]
-
-
-class PaddedTokenGT(nn.Module):
-    """The same parameters, run over the batch padded to its longest graph."""
-
-    def __init__(self, model: TokenGT) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch: GraphBatch) -> Tensor:
-        model = self.model
-        ids = identify(batch, model.config.identifiers, training=self.training)
-        tokens = model.tokenizer(batch, None if ids is None else ids.to(model.head.project.weight))
-        segments = tokens.segments
-        x = tokens.values.new_zeros(segments.count, segments.max_length, model.config.dim)
-        x[segments.ids, segments.positions] = tokens.values
-        mask = torch.arange(segments.max_length, device=x.device) < segments.lengths[:, None]
-        x = model.encoder.input_dropout(model.encoder.input_norm(x))
-        for block in model.encoder.blocks:
-            x = self._block(block, x, mask[:, None, None, :])
-        return model.head.project(model.encoder.final_norm(x)[:, 0])
-
-    def _block(self, block: Block, x: Tensor, mask: Tensor) -> Tensor:
-        attention = block.attention
-        query, key, value = (
-            part.unflatten(2, (attention.num_heads, -1)).transpose(1, 2)
-            for part in attention.qkv_proj(block.attention_norm(x)).chunk(3, 2)
-        )
-        dropout = attention.config.dropout if self.training else 0.0
-        heads = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        x = x + block.dropout(attention.out_proj(heads.transpose(1, 2).flatten(2)))
-        return x + block.dropout(block.mlp(block.mlp_norm(x)))
 
 
 def build(layout: Layout, dropout: float) -> TokenGT:

@@ -7,7 +7,7 @@ from hypothesis import given
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph
 from tokengt import Graph, GraphBatch, IdentifierConfig
 from tokengt.draws import GeneratorDraws
-from tokengt.identifiers import graph_keys, identify, orthogonal_random_features
+from tokengt.identifiers import _by_reflections, graph_keys, haar_columns, identify, orthogonal_random_features
 from tokengt.ragged import Segments
 from tokengt.testing import permute_graph
 
@@ -37,28 +37,79 @@ def test_orf_rows_are_unit_and_nearly_orthogonal_when_they_do_not_fit() -> None:
     assert gram.abs().mean() < 1.5 / math.sqrt(16)
 
 
-def test_orf_is_haar() -> None:
-    """Moments of Haar orthogonal matrices: E q = 0, E q^2 = 1/n, E q^4 = 3/(n(n+2)), rows and columns alike, and
-    E (Q_00 Q_11 Q_01 Q_10) = -1/((n-1) n (n+2)). A QR without sign fix has E Q_00 = -0.29 at n = 8."""
+def fresh(rows: Segments, dim: int, way: str, seed: int = 1) -> torch.Tensor:
+    """ORF from a generator: by QR, as a CPU has them, or by reflections, as a GPU has them."""
+    draws = GeneratorDraws(torch.Generator().manual_seed(seed), torch.device("cpu"))
+    if way == "qr":
+        return orthogonal_random_features(rows, dim, draws)
+    out = torch.zeros(rows.total, dim, dtype=torch.float64)
+    _by_reflections(draws.normal(rows, dim, columns=min(dim, rows.max_length)), rows, out)
+    return out
+
+
+@pytest.mark.parametrize("way", ["qr", "reflections"])
+def test_orf_is_haar(way: str) -> None:
+    """Moments of Haar orthogonal matrices: E q = 0, E q^2 = 1/n, E q^4 = 3/(n(n+2)), rows and columns alike,
+    E (Q_00 Q_11 Q_01 Q_10) = -1/((n-1) n (n+2)), E (Q_00^2 Q_11^2) = (n+1)/((n-1) n (n+2)), E tr Q = 0, E (tr Q)^2 = 1,
+    and both determinants equally often. A QR without sign fix has E Q_00 = -0.29 at n = 8."""
     n, count = 8, 40_000
-    rows = Segments.uniform(count, n)
-    draws = GeneratorDraws(torch.Generator().manual_seed(1), torch.device("cpu"))
-    q = orthogonal_random_features(rows, n, draws).view(count, n, n)
+    q = fresh(Segments.uniform(count, n), n, way).view(count, n, n)
     error = 5 / math.sqrt(count)
     assert q.mean(0).abs().max() < error * n**-0.5
     assert ((q**2).mean(0) - 1 / n).abs().max() < error * math.sqrt(2) / n
+    # q^4 has a standard deviation of 0.08 here, its mean over an entry's 40,000 draws one of 4e-4.
+    assert ((q**4).mean(0) - 3 / (n * (n + 2))).abs().max() < 2e-3
     assert abs(float((q**4).mean()) - 3 / (n * (n + 2))) < 2e-4
-    cross = (q[:, 0, 0] * q[:, 1, 1] * q[:, 0, 1] * q[:, 1, 0]).mean()
-    assert abs(float(cross) + 1 / ((n - 1) * n * (n + 2))) < 2e-4
+    for i, j in ((0, 1), (0, 7), (6, 7), (3, 4)):
+        cross = (q[:, i, i] * q[:, j, j] * q[:, i, j] * q[:, j, i]).mean()
+        assert abs(float(cross) + 1 / ((n - 1) * n * (n + 2))) < 3e-4
+        squares = (q[:, i, i].square() * q[:, j, j].square()).mean()
+        assert abs(float(squares) - (n + 1) / ((n - 1) * n * (n + 2))) < 8e-4
+    trace = q.diagonal(dim1=1, dim2=2).sum(1)
+    assert abs(float(trace.mean())) < error
+    assert abs(float(trace.square().mean()) - 1) < error * math.sqrt(2)
+    assert abs(float(torch.linalg.det(q).mean())) < error
 
 
-def test_truncated_orf_is_a_channel_sample_of_haar() -> None:
+@pytest.mark.parametrize("way", ["qr", "reflections"])
+def test_truncated_orf_is_a_channel_sample_of_haar(way: str) -> None:
     """d of n channels, before rows are normalised, have E q^2 = 1/n; after, unit rows: E q^2 = 1/d."""
     count, n, d = 20_000, 6, 3
-    draws = GeneratorDraws(torch.Generator().manual_seed(2), torch.device("cpu"))
-    q = orthogonal_random_features(Segments.uniform(count, n), d, draws).view(count, n, d)
+    q = fresh(Segments.uniform(count, n), d, way).view(count, n, d)
     assert q.mean(0).abs().max() < 0.02
     assert ((q**2).mean(0) - 1 / d).abs().max() < 0.01
+
+
+@pytest.mark.parametrize("dim", [1, 5, 16, 24, 40])
+def test_reflections_of_many_sizes(dim: int) -> None:
+    """Sizes around those that share a batch, empty graphs and single nodes: orthonormal, or unit rows; exact zeros."""
+    lengths = [0, 1, 16, 17, 5, 0, 33, 2, 15, 40, 1, 32]
+    ids = fresh(Segments.from_lengths(torch.tensor(lengths)), dim, "reflections")
+    for length, part in zip(lengths, ids.split(lengths), strict=True):
+        assert torch.allclose(part.norm(dim=1), torch.ones(length, dtype=torch.float64), atol=1e-12)
+        assert (part[:, length:] == 0).all()
+        if length <= dim:
+            assert torch.allclose(part @ part.T, torch.eye(length, dtype=torch.float64), atol=1e-12)
+
+
+def test_columns_are_orthonormal_before_rows_are_normalised() -> None:
+    """In float32 too; a column of a graph too small for it is zero."""
+    for dtype, bound in ((torch.float64, 1e-13), (torch.float32, 5e-6)):
+        q = haar_columns(torch.randn(50, 60, 20, dtype=dtype))
+        assert (q.mT @ q - torch.eye(20, dtype=dtype)).abs().max() < bound
+    short = torch.randn(1, 6, 6, dtype=torch.float64)
+    short[:, 4:] = 0
+    q = haar_columns(short)[0]
+    assert (q[4:] == 0).all()
+    assert (q[:, 4:] == 0).all()
+    assert torch.allclose(q, torch.nn.functional.pad(haar_columns(short[:, :4, :4])[0], (0, 2, 0, 2)), atol=1e-14)
+
+
+def test_reflections_by_hand() -> None:
+    """x_1 = (3, 4): v = (8, 4), H = [[-3, -4], [-4, 3]] / 5; x_2 = (-2): H_2 = diag(1, -1); signs -1 and 1."""
+    q = haar_columns(torch.tensor([[[3.0, 9.0], [4.0, -2.0]]], dtype=torch.float64))[0]
+    by_hand = torch.tensor([[0.6, 0.8], [0.8, -0.6]], dtype=torch.float64)
+    assert torch.allclose(q, by_hand, atol=1e-15)
 
 
 def test_near_orthonormal_signs() -> None:

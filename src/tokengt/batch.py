@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
 from tokengt.graph import NOTHING, Graph
@@ -15,6 +15,22 @@ from tokengt.validation import describe_features, whole_number
 FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features", "graph_features")
 CategoryRange = tuple[list[int], list[int]]
 _Known = dict[str, tuple[Tensor, CategoryRange]]
+
+
+@dataclass(frozen=True, eq=False)
+class MergedEdges:
+    """Undirected edges behind a list of directed ones.
+
+    ``first[t]`` is the listed edge that stands for undirected edge t; ``of_edge[e]`` is the undirected edge of
+    listed edge e; ``segments`` packs the undirected edges by graph, in the order their first direction is listed.
+    """
+
+    first: Integer[Tensor, " merged"]
+    of_edge: Integer[Tensor, " edges"]
+    segments: Segments
+
+    def to(self, device: torch.device | str) -> "MergedEdges":
+        return MergedEdges(self.first.to(device), self.of_edge.to(device), self.segments.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +54,8 @@ class GraphBatch:
     extras: tuple[Mapping[str, Any], ...] = ()
     # Facts of the structure that were worked out before, a row a node: eigenvectors that need no second decomposition.
     node_facts: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict, repr=False)
+    # Which listed edges are two directions of one, where that was worked out before.
+    merged: MergedEdges | None = field(default=None, repr=False)
     # Smallest and largest category of each column, beside the features they bound; cut or moved batches inherit them.
     _ranges: _Known = field(default_factory=dict, repr=False)
 
@@ -154,6 +172,7 @@ class GraphBatch:
             graph_features=features["graph_features"],
             extras=self.extras,
             node_facts={name: fact.to(device) for name, fact in self.node_facts.items()},
+            merged=None if self.merged is None else self.merged.to(device),
             _ranges=self._inherited(features),
         )
 

@@ -183,7 +183,8 @@ class TokenGT(nn.Module):
         else:
             found = given_identifiers(batch, ids, node_ids)
         tokens: TokenBatch = self.tokenizer(batch, None if found is None else found.to(weight))
-        _ = tokens.segments.ids, batch.nodes.ids  # cached here: compiled code would leave its graph to compute them
+        _ = batch.nodes.ids  # cached here: compiled code would leave its graph to compute it
+        self.encoder.prepare(tokens.segments)
         links = (
             RowLinks(*self.tokenizer.incident_rows(batch, tokens))
             if self.config.encoder.sparse_basis_residual

@@ -11,11 +11,19 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 # A bucket takes sequences down to this share of its longest. On a CPU padding costs time, on a GPU launches do.
 _BUCKET_RATIO = {"cpu": 0.9, "cuda": 0.6}
+
+
+def to_device(host: Shaped[Tensor, "*shape"], device: torch.device | str) -> Shaped[Tensor, "*shape"]:
+    """A CPU tensor on a device, without waiting for the work queued there.
+
+    The copy is read from ``host`` before this returns (it lies in pageable memory), so that it may change or go.
+    """
+    return host.to(device, non_blocking=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +54,7 @@ class Segments:
         """Segments of the given lengths (a CPU tensor), in order."""
         host = torch.zeros(len(lengths) + 1, dtype=torch.int64)
         torch.cumsum(lengths, 0, out=host[1:])
-        return cls(host if device is None else host.to(device), host)
+        return cls(host if device is None else to_device(host, device), host)
 
     @classmethod
     def uniform(cls, count: int, length: int, device: torch.device | str | None = None) -> "Segments":
@@ -54,7 +62,7 @@ class Segments:
         return cls.from_lengths(torch.full((count,), length, dtype=torch.int64), device)
 
     def to(self, device: torch.device | str) -> "Segments":
-        return Segments(self.host.to(device), self.host)
+        return Segments(to_device(self.host, device), self.host)
 
     @property
     def count(self) -> int:
@@ -98,7 +106,7 @@ class Segments:
         One vectorised gather: no loop over segments. ``index`` is a CPU tensor.
         """
         chosen = Segments.from_lengths(self.host_lengths.index_select(0, index), self.offsets.device)
-        first = self.starts.index_select(0, index.to(self.offsets.device))
+        first = self.starts.index_select(0, to_device(index, self.offsets.device))
         return chosen.positions + first.index_select(0, chosen.ids), chosen
 
     @cached_property

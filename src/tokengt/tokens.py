@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.batch import GraphBatch
+from tokengt.batch import GraphBatch, MergedEdges
 from tokengt.features import FeatureEncoder, FeatureSpec
 from tokengt.identifiers import IdentifierConfig, Identifiers
 from tokengt.interop.pyg import as_batch
 from tokengt.ragged import Segments, interleave, segment_sum
-from tokengt.structure.tuples import MergedEdges, bell_number, equality_patterns, merge_directions
+from tokengt.structure.tuples import bell_number, equality_patterns, merge_directions
 
 
 class TokenKind(IntEnum):

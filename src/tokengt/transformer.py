@@ -147,6 +147,15 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList([Block(dim, config, rate) for rate in rates])
         self.final_norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
 
+    def prepare(self, segments: Segments) -> None:
+        """Work out what of the sequences' lengths a forward needs: inside compiled code it would break the graph."""
+        _ = segments.ids
+        if len(self.blocks):
+            # What is found is kept with the segments: one block asks for all.
+            block = self.blocks[0]
+            assert isinstance(block, Block)
+            block.attention.prepare(segments)
+
     def forward(
         self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
     ) -> Float[Tensor, "tokens dim"]:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from tokengt.attention import AttentionConfig, MultiheadAttention, softmax_attention
-from tokengt.attention.kernels import packed_attention
+from tokengt.attention.kernels import kernel_plan, packed_attention
 from tokengt.attention.kernels.launch import Heads, interpreted, run_backward, run_forward
 from tokengt.attention.kernels.op import packed_attention_backward_op, packed_attention_op
-from tokengt.attention.kernels.plan import Tiling, choose_tiling, make_plan, plan_of
+from tokengt.attention.kernels.plan import Tiling, choose_tiling, make_plan
 from tokengt.ragged import Segments
 
 
@@ -112,7 +112,7 @@ def test_output_and_gradients_equal_float64(heads: Heads, dtype: torch.dtype, le
 def test_every_element_is_written_and_none_beside() -> None:
     """Outputs begin as NaN, in the middle of larger tensors of NaN."""
     heads, segments = Heads(2, 24, 9), segments_of([0, 1, 17, 0, 33, 70])
-    plan = plan_of(segments, choose_tiling(24, 9, 4))
+    plan = make_plan(segments, choose_tiling(24, 9, 4))
     qkv, seed = rows(segments, heads), torch.tensor(5, device=DEVICE)
 
     def poisoned(*shape: int) -> tuple[Tensor, Tensor]:
@@ -132,7 +132,7 @@ def test_every_element_is_written_and_none_beside() -> None:
 
 def test_log_sums_are_those_of_the_scores() -> None:
     heads, segments = Heads(1, 16, 16), segments_of([3, 70])
-    plan = plan_of(segments, Tiling((16,), 16))
+    plan = make_plan(segments, Tiling((16,), 16))
     qkv = rows(segments, heads)
     _, found = packed_attention_op(qkv, plan.items, plan.buckets, None, 1, 16, 16, 0.0)
     q, k = qkv[:, :16].double(), qkv[:, 16:32].double()
@@ -288,7 +288,7 @@ def test_gradient_is_the_slope(dropout: float) -> None:
 def test_operators_keep_pytorchs_rules() -> None:
     """Schema, fake tensors, autograd registration and tracing with static and dynamic shapes."""
     segments = segments_of([3, 20])
-    heads, plan = Heads(1, 8, 8), plan_of(segments, Tiling((16,), 16))
+    heads, plan = Heads(1, 8, 8), make_plan(segments, Tiling((16,), 16))
     qkv = rows(segments, heads)
     for seed, dropout in ((None, 0.0), (torch.tensor(4, device=DEVICE), 0.3)):
         arguments = (plan.items, plan.buckets, seed, 1, 8, 8, dropout)
@@ -340,7 +340,7 @@ def test_compiles_whole_and_once() -> None:
     compiled = torch.compile(stack, backend=counter, fullgraph=True)
     for number, lengths in enumerate([[5, 20], [9, 9, 30], [1, 2, 3], [130], [16, 0, 17]]):
         segments = segments_of(lengths)
-        plan_of(segments, choose_tiling(8, 8, 4))
+        modules[0].prepare(segments)
         x = torch.randn(segments.total, 16, device=DEVICE, requires_grad=True)
         compiled(x, segments).sum().backward()
         assert x.grad is not None
@@ -349,6 +349,17 @@ def test_compiles_whole_and_once() -> None:
     found = compiled(x, segments)
     torch.manual_seed(7)
     assert torch.allclose(found, stack(x, segments), atol=1e-5)
+
+
+def test_a_plan_is_made_once() -> None:
+    segments = segments_of([5, 90])
+
+    def made(segments: Segments, head_dim: int) -> Any:
+        return kernel_plan(segments, "triton", dtype=torch.float32, head_dim=head_dim, value_dim=8)
+
+    assert made(segments, 8) is made(segments, 8)
+    assert made(segments, 128) is not made(segments, 8)
+    assert made(segments_of([5, 90]), 8) is not made(segments, 8)
 
 
 def test_says_what_it_cannot_do() -> None:

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from tests.attention.test_softmax import packed
 from tests.graphs import small_model
 from tokengt import AttentionConfig, EncoderConfig, Graph, IdentifierConfig, TokensConfig
-from tokengt.attention import MultiheadAttention, draw_projection, favor, favor_attention, softmax_attention
+from tokengt.attention import (
+    MultiheadAttention,
+    draw_projection,
+    favor,
+    favor_attention,
+    favor_chunks,
+    softmax_attention,
+)
 from tokengt.attention.favor import default_num_features
+from tokengt.attention.favor_chunks import chunked_attention as chunked
 from tokengt.ragged import Segments
 
 
@@ -57,19 +65,33 @@ def test_gradients_equal_the_definition() -> None:
         assert (mine.grad - theirs.grad).abs().max() < 1e-11
 
 
-def test_recomputing_features_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_tokens_take_the_path_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four buckets, one padded; 1 entry a chunk is one row a chunk."""
     lengths = [5, 17, 16, 1]
     q, k, v, segments = packed(lengths, dim=4, value=4)
     w = draw_projection(7, 4).double()
     results = []
-    for limit in (0, 2**40):
-        monkeypatch.setattr(favor, "_RECOMPUTE_FEATURES", limit)
+    for entries in (1, 100, 2**40):
+        monkeypatch.setitem(favor_chunks._CHUNK_ENTRIES, "cpu", entries)
+        calls = []
+        monkeypatch.setattr(favor, "chunked_attention", lambda *x, _=calls, **y: _.append(1) or chunked(*x, **y))
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
         out = favor_attention(*inputs, segments, projection=w)
         out.square().sum().backward()
         results.append([out.detach(), *(x.grad for x in inputs)])
-    for mine, theirs in zip(*results, strict=True):
-        assert torch.equal(mine, theirs)
+        assert len(calls) == {1: len(segments.buckets), 100: 2, 2**40: 0}[entries]
+    for found in results[:2]:
+        for mine, theirs in zip(found, results[2], strict=True):
+            assert (mine - theirs).abs().max() < 1e-12
+
+
+def test_a_projection_that_learns_gets_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(favor_chunks._CHUNK_ENTRIES, "cpu", 1)
+    q, k, v, segments = packed([9], dim=4, value=4)
+    w = draw_projection(7, 4).double().requires_grad_()
+    favor_attention(q, k, v, segments, projection=w).square().sum().backward()
+    assert w.grad is not None
+    assert w.grad.abs().max() > 0
 
 
 def test_approaches_softmax_at_the_monte_carlo_rate() -> None:

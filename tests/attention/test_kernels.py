@@ -5,16 +5,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengt.attention import AttentionConfig, MultiheadAttention, softmax_attention
-from tokengt.attention.kernels.plan import Tiling, choose_tiling, make_plan, padded_width, plan_of
+from tokengt.attention import AttentionConfig, MultiheadAttention, kernels, softmax_attention
+from tokengt.attention.kernels import kernel_plan
+from tokengt.attention.kernels.plan import Plan, Tiling, choose_tiling, make_plan, padded_width
 from tokengt.ragged import Segments
 
+PLAN = (torch.zeros(3, 0, dtype=torch.int32), torch.zeros(0, 4, dtype=torch.int64))
 TRITON = importlib.util.find_spec("triton") is not None
 
 
@@ -63,12 +66,41 @@ def test_plan_by_hand() -> None:
     assert plan.buckets.device.type == "cpu"
 
 
-def test_plan_is_made_once() -> None:
+def test_other_backends_take_what_the_kernels_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU "auto" leaves the kernels alone, and finds that out once a batch."""
     segments = Segments.from_lengths(torch.tensor([5, 90]))
-    narrow, wide = Tiling((16, 32, 64), 64), Tiling((16, 32), 32)
-    assert plan_of(segments, narrow) is plan_of(segments, narrow)
-    assert plan_of(segments, wide) is not plan_of(segments, narrow)
-    assert plan_of(segments.to("cpu"), narrow) is not plan_of(segments, narrow)
+    sizes = {"dtype": torch.bfloat16, "head_dim": 8, "value_dim": 8}
+    assert kernel_plan(segments, "auto", **sizes) is None
+    monkeypatch.setattr(kernels, "_decide", None)
+    assert kernel_plan(segments, "auto", **sizes) is None
+    assert kernel_plan(segments, "bucketed", **sizes) is None
+    assert kernel_plan(segments, "varlen", **sizes) is None
+    with pytest.raises(TypeError):
+        kernel_plan(segments, "auto", **sizes | {"head_dim": 16})
+
+
+def test_auto_takes_the_kernels_on_a_gpu_where_they_work_and_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_works", lambda device: True)
+    monkeypatch.setattr(kernels, "make_plan", lambda segments, tiling: Plan(*PLAN))
+
+    def taken(longest: int, dtype: torch.dtype = torch.bfloat16, width: int = 24, device: str = "meta") -> bool:
+        host = torch.tensor([0, longest])
+        # A device of that name, without one at hand.
+        offsets = SimpleNamespace(device=SimpleNamespace(type="cuda" if device == "meta" else device))
+        segments = Segments.from_lengths(host.diff())
+        object.__setattr__(segments, "offsets", offsets)
+        return kernel_plan(segments, "auto", dtype=dtype, head_dim=width, value_dim=24) is not None
+
+    assert taken(1)
+    assert taken(512)
+    assert taken(45, torch.float32)
+    assert not taken(513)
+    assert not taken(0)
+    assert not taken(45, torch.float64)
+    assert not taken(45, width=129)
+    assert not taken(45, device="cpu")
+    monkeypatch.setattr(kernels, "_works", lambda device: False)
+    assert not taken(45)
 
 
 def test_tiles_fit_the_chip() -> None:

@@ -11,6 +11,7 @@ from tokengt import Graph, GraphBatch
 from tokengt.data.packed import PackedGraphs, narrowed
 from tokengt.interop.molecules import pack_molecules
 from tokengt.interop.smiles import from_smiles
+from tokengt.structure.tuples import merge_directions
 
 FIELDS = (
     "node_features",
@@ -169,3 +170,36 @@ def test_one_graph_packs_like_many() -> None:
     packed = PackedGraphs.from_batch(GraphBatch.collate([graph]))
     assert len(packed) == 1
     assert_same(packed.gather([0, 0]), GraphBatch.collate([graph, graph]))
+
+
+def symmetric(graph: Graph) -> Graph:
+    """Every edge and its reverse, with the same features."""
+    index = torch.cat([graph.edge_index, graph.edge_index.flip(0)], 1)
+    features = None if graph.edge_features is None else graph.edge_features.repeat(2, 1)
+    return Graph(graph.node_features, index, features, num_nodes=graph.num_nodes)
+
+
+@given(st.lists(graphs(), min_size=1, max_size=6), st.integers(1, 8), st.data())
+def test_merged_edges_are_those_of_the_batch(members: list[Graph], at_once: int, data: st.DataObject) -> None:
+    """Worked out once for all graphs, in pieces of any size, they are what each batch would find."""
+    packed = PackedGraphs.from_batch(GraphBatch.collate([symmetric(graph) for graph in members]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokengt.data.packed._EDGES_AT_ONCE", at_once)
+        known = packed.with_merged_edges()
+    assert known.with_merged_edges() is known
+    chosen = data.draw(places(len(members)))
+    found = known.gather(chosen).merged
+    expected = merge_directions(packed.gather(chosen))
+    assert found is not None
+    assert found.segments.host.tolist() == expected.segments.host.tolist()
+    assert torch.equal(found.first, expected.first)
+    assert torch.equal(found.of_edge, expected.of_edge)
+    assert merge_directions(known.to("cpu").gather(chosen)).first.tolist() == expected.first.tolist()
+
+
+def test_directions_that_differ_are_named_by_their_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = torch.tensor([[0, 1], [1, 0]])
+    good, bad = (Graph(edge_index=pair, edge_features=torch.tensor(f), num_nodes=2) for f in ([[1], [1]], [[1], [2]]))
+    monkeypatch.setattr("tokengt.data.packed._EDGES_AT_ONCE", 2)
+    with pytest.raises(ValueError, match="graph 2: edge_features row 0"):
+        PackedGraphs.from_batch(GraphBatch.collate([good, good, bad])).with_merged_edges()

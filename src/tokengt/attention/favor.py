@@ -13,13 +13,11 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
+from tokengt.attention.favor_chunks import chunked_attention, default_chunk_entries
+from tokengt.attention.favor_kernels import EAGER, compiled_kernels
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
-
-# Above this many entries the features, by far the largest tensors, are not kept for the backward but computed again.
-_RECOMPUTE_FEATURES = 2**24
 
 
 def default_num_features(head_dim: int) -> int:
@@ -45,7 +43,6 @@ def draw_projection(
     return rows.to(device=device, dtype=torch.get_default_dtype())
 
 
-@eager_only
 def favor_attention(
     query: Float[Tensor, "tokens heads head_dim"],
     key: Float[Tensor, "tokens heads head_dim"],
@@ -54,23 +51,32 @@ def favor_attention(
     *,
     projection: Float[Tensor, "features head_dim"],
     eps: float = 1e-4,
+    compiled: bool | None = None,
 ) -> Float[Tensor, "tokens heads value_dim"]:
     """Linear attention of every sequence to itself; the key stabiliser is per sequence and head.
 
-    There are no attention weights to drop, so attention dropout does not apply here.
+    There are no attention weights to drop, so attention dropout does not apply here. Many tokens are taken a chunk at
+    a time, on a GPU with ``compiled`` kernels; None: when the caller is compiled, who has paid for a compiler already.
     """
-    projection = projection.to(query.dtype)
+    fuse = torch.compiler.is_compiling() if compiled is None else compiled
+    return _by_bucket(query, key, value, segments, projection, eps, fuse)
+
+
+@eager_only
+def _by_bucket(
+    query: Tensor, key: Tensor, value: Tensor, segments: Segments, projection: Tensor, eps: float, fuse: bool
+) -> Tensor:
     outputs = []
     parts = (into_buckets(x, segments) for x in (query, key, value))
     for bucket, *qkv in zip(segments.buckets, *parts, strict=True):
         q, k, v = (x.transpose(1, 2) for x in qkv)
-        features = q.shape[:3].numel() * len(projection)
-        if torch.is_grad_enabled() and features > _RECOMPUTE_FEATURES:
-            output = checkpoint(
-                _attend, q, k, v, projection, eps, bucket.mask, use_reentrant=False, preserve_rng_state=False
-            )
+        many = q.shape[:3].numel() * len(projection) > default_chunk_entries(q.device)
+        # Only the plain formula has a gradient for the projection.
+        if many and not projection.requires_grad:
+            kernels = compiled_kernels() if fuse and q.is_cuda else EAGER
+            output = chunked_attention(q, k, v, projection, eps, bucket.mask, kernels=kernels)
         else:
-            output = _attend(q, k, v, projection, eps, bucket.mask)
+            output = _attend(q, k, v, projection.to(q.dtype), eps, bucket.mask)
         outputs.append(output.transpose(1, 2))
     return out_of_buckets(outputs, segments)
 

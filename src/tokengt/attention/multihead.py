@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.attention.favor import default_num_features, draw_projection, favor_attention
-from tokengt.attention.kernels import packed_attention
+from tokengt.attention.kernels import kernel_plan, planned_attention
+from tokengt.attention.kernels.plan import Plan
 from tokengt.attention.softmax import Backend, attention_weights, softmax_attention
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
@@ -24,8 +25,8 @@ class AttentionConfig:
         num_features: random features of FAVOR+; None for int(d_H ln d_H).
         redraw_interval: training forwards between new draws of the features; None keeps the first draw.
         eps: added to every FAVOR+ feature.
-        backend: which softmax implementation; "auto" picks the fastest that applies, but never "triton", our own
-            kernels for short sequences on a GPU, which must be asked for.
+        backend: which softmax implementation; "auto" picks the fastest that applies: "triton", our own kernels, for
+            sequences of up to 512 tokens on a GPU, PyTorch's elsewhere.
     """
 
     kind: Literal["softmax", "favor"] = "softmax"
@@ -87,19 +88,27 @@ class MultiheadAttention(nn.Module):
         out: Tensor = self.out_proj(self._attend(x, segments).flatten(1))
         return out
 
+    def prepare(self, segments: Segments) -> None:
+        """Decide how to attend to these sequences: a compiled :meth:`forward` would leave its graph to decide."""
+        device, weight = segments.offsets.device.type, self.qkv_proj.weight
+        mixed = torch.is_autocast_enabled(device)
+        self._plan(segments, torch.get_autocast_dtype(device) if mixed else weight.dtype)
+
+    def _plan(self, segments: Segments, dtype: torch.dtype) -> Plan | None:
+        if self.projection is not None:
+            return None
+        backend = self.config.backend
+        return kernel_plan(segments, backend, dtype=dtype, head_dim=self.head_dim, value_dim=self.value_dim)
+
     def _attend(self, x: Tensor, segments: Segments) -> Tensor:
         dropout = self.config.dropout if self.training else 0.0
-        if self.projection is None and self.config.backend == "triton":
+        qkv: Tensor = self.qkv_proj(x)
+        plan = self._plan(segments, qkv.dtype)
+        if plan is not None:
             # These kernels read the layer's rows as they are, and write one gradient for them.
-            return packed_attention(
-                self.qkv_proj(x),
-                segments,
-                num_heads=self.num_heads,
-                head_dim=self.head_dim,
-                value_dim=self.value_dim,
-                dropout=dropout,
-            )
-        query, key, value = self._project(x)
+            heads, width, value_dim = self.num_heads, self.head_dim, self.value_dim
+            return planned_attention(qkv, plan, num_heads=heads, head_dim=width, value_dim=value_dim, dropout=dropout)
+        query, key, value = self._split(qkv)
         if self.projection is None:
             return softmax_attention(query, key, value, segments, dropout=dropout, backend=self.config.backend)
         self._redraw_when_due()
@@ -107,13 +116,14 @@ class MultiheadAttention(nn.Module):
 
     def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
         """The softmax weights alpha^h of every sequence (for FAVOR+: those it approximates)."""
-        query, key, _ = self._project(x)
+        query, key, _ = self._split(self.qkv_proj(x))
         return attention_weights(query, key, segments)
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every head."""
         widths = [self.num_heads * w for w in (self.head_dim, self.head_dim, self.value_dim)]
-        query, key, value = self.qkv_proj(x).split(widths, dim=1)
-        rows, heads = len(x), self.num_heads
+        query, key, value = torch.split(qkv, widths, dim=1)
+        rows, heads = len(qkv), self.num_heads
         return (
             query.view(rows, heads, self.head_dim),
             key.view(rows, heads, self.head_dim),

@@ -2,7 +2,8 @@
 
 alpha = softmax(Q K^T / sqrt(d_H)), output alpha V, for every sequence by itself. Inputs stay packed: on the CPU
 sequences of similar length share one SDPA call, on a GPU ``varlen_attn`` reads the packed rows as they are. Our own
-kernels (:mod:`tokengt.attention.kernels`) are asked for by name.
+kernels (:mod:`tokengt.attention.kernels`) want queries, keys and values as one linear layer writes them: multi-head
+attention takes them by itself, this function when they are asked for by name.
 """
 
 import warnings

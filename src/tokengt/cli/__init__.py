@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from tokengt._version import __version__
-from tokengt.cli import models, reading, reproducing, running, verifying
+from tokengt.cli import benching, models, reading, reproducing, running, verifying
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,6 +41,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for room in (running, reading, models, verifying, reproducing):
+    for room in (running, reading, models, verifying, reproducing, benching):
         room.add_verbs(verbs)
     return parser

@@ -7,16 +7,20 @@ mean the same wherever they lie. A batch is one vectorised gather; there is no l
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Integer, Shaped
 from torch import Tensor
 
-from tokengt.batch import FEATURE_FIELDS, CategoryRange, GraphBatch, category_bounds
+from tokengt.batch import FEATURE_FIELDS, CategoryRange, GraphBatch, MergedEdges, category_bounds
 from tokengt.interop.molecules import PackedMolecules
-from tokengt.ragged import Segments
+from tokengt.ragged import Segments, to_device
+from tokengt.structure.tuples import merge_directions
 
+# Directions are merged in pieces of about this many edges, to save memory.
+_EDGES_AT_ONCE = 2**22
 _NARROW = (torch.uint8, torch.int16, torch.int32)
 
 
@@ -35,6 +39,8 @@ class PackedGraphs:
     hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
     graph_features: Float[Tensor, "graphs _"] | None = None
     node_facts: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
+    # Numbers inside each graph, like those of nodes.
+    merged: MergedEdges | None = None
 
     @classmethod
     def from_batch(cls, batch: GraphBatch) -> "PackedGraphs":
@@ -118,7 +124,7 @@ class PackedGraphs:
             "node_features": _rows(self.node_features, node_rows),
             "edge_features": _rows(self.edge_features, edge_rows),
             "hyperedge_features": _rows(self.hyperedge_features, hyper_rows),
-            "graph_features": _rows(self.graph_features, chosen.to(self.device)),
+            "graph_features": _rows(self.graph_features, to_device(chosen, self.device)),
         }
         member_start = start.index_select(0, hyperedges.ids).index_select(0, members.ids)
         return GraphBatch(
@@ -133,6 +139,7 @@ class PackedGraphs:
             hyperedge_features=features["hyperedge_features"],
             graph_features=features["graph_features"],
             node_facts={name: fact.index_select(0, node_rows) for name, fact in self.node_facts.items()},
+            merged=None if self.merged is None else _gather_merged(self.merged, chosen, edge_rows, edges),
             _ranges={
                 name: (part, bounds)
                 for name, part in features.items()
@@ -145,10 +152,43 @@ class PackedGraphs:
         changed: dict[str, Any] = {name: None if part is None else part.to(device) for name, part in tensors.items()}
         for name in ("nodes", "edges", "hyperedges", "members"):
             changed[name] = getattr(self, name).to(device)
-        return replace(self, **changed, node_facts={name: fact.to(device) for name, fact in self.node_facts.items()})
+        facts = {name: fact.to(device) for name, fact in self.node_facts.items()}
+        merged = None if self.merged is None else self.merged.to(device)
+        return replace(self, **changed, node_facts=facts, merged=merged)
 
     def with_fact(self, name: str, fact: Shaped[Tensor, "nodes _"]) -> "PackedGraphs":
         return replace(self, node_facts={**self.node_facts, name: fact})
+
+    def with_merged_edges(self) -> "PackedGraphs":
+        """The same, knowing which edges are two directions of one: batches need not find out, nor wait for a GPU.
+
+        Raises:
+            ValueError: both directions of an edge are listed but their features differ.
+        """
+        if self.merged is not None:
+            return self
+        steps = torch.arange(0, self.edges.total + _EDGES_AT_ONCE, _EDGES_AT_ONCE)
+        bounds = torch.unique(torch.searchsorted(self.edges.host, steps).clamp(max=len(self)))
+        bounds = torch.unique(torch.cat((torch.tensor([0, len(self)]), bounds))).tolist()
+        parts = [self._merge(first, last) for first, last in pairwise(bounds)]
+        lengths = torch.cat([part.segments.host_lengths for part in parts])
+        merged = MergedEdges(
+            first=narrowed(torch.cat([part.first for part in parts])),
+            of_edge=narrowed(torch.cat([part.of_edge for part in parts])),
+            segments=Segments.from_lengths(lengths, self.device),
+        )
+        return replace(self, merged=merged)
+
+    def _merge(self, first: int, last: int) -> MergedEdges:
+        """Graphs ``first`` up to ``last``, in numbers inside each graph."""
+        batch = self.gather(torch.arange(first, last))
+        found = merge_directions(batch, numbered_from=first)
+        listed, merged = batch.edges, found.segments
+        return MergedEdges(
+            first=found.first - listed.starts.index_select(0, merged.ids),
+            of_edge=found.of_edge - merged.starts.index_select(0, listed.ids),
+            segments=merged,
+        )
 
     def with_graph_features(self, features: Float[Tensor, "graphs _"]) -> "PackedGraphs":
         return replace(self, graph_features=features)
@@ -177,6 +217,16 @@ class PackedGraphs:
     @property
     def _nothing(self) -> Int[Tensor, " rows"]:
         return torch.empty(0, dtype=torch.int64, device=self.device)
+
+
+def _gather_merged(
+    merged: MergedEdges, chosen: Int[Tensor, " chosen"], edge_rows: Int[Tensor, " edges"], edges: Segments
+) -> MergedEdges:
+    """Of the chosen graphs, in the numbers of their batch; ``edges`` are that batch's."""
+    rows, segments = merged.segments.take(chosen)
+    first = merged.first.index_select(0, rows) + edges.starts.index_select(0, segments.ids)
+    of_edge = merged.of_edge.index_select(0, edge_rows) + segments.starts.index_select(0, edges.ids)
+    return MergedEdges(first, of_edge, segments)
 
 
 def narrowed(values: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:

@@ -1,13 +1,12 @@
 """Facts of listed edges and tuples: equality patterns, and both directions of one undirected edge."""
 
-from dataclasses import dataclass
 from functools import cache
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from tokengt.batch import GraphBatch
+from tokengt.batch import GraphBatch, MergedEdges
 from tokengt.draws import chain, mix
 from tokengt.ragged import Segments
 
@@ -48,32 +47,22 @@ def equality_patterns(tuples: Int[Tensor, "order tuples"]) -> Int[Tensor, " tupl
     return places.index_select(0, torch.searchsorted(known_codes, codes))
 
 
-@dataclass(frozen=True, eq=False)
-class MergedEdges:
-    """Undirected edges behind a list of directed ones.
-
-    ``first[t]`` is the listed edge that stands for undirected edge t; ``of_edge[e]`` is the undirected edge of
-    listed edge e; ``segments`` packs the undirected edges by graph, in the order their first direction is listed.
-    """
-
-    first: Int[Tensor, " merged"]
-    of_edge: Int[Tensor, " edges"]
-    segments: Segments
-
-
-def merge_directions(batch: GraphBatch) -> MergedEdges:
-    """Pair (u, v) with (v, u) where their features agree.
+def merge_directions(batch: GraphBatch, numbered_from: int = 0) -> MergedEdges:
+    """Pair (u, v) with (v, u) where their features agree; what the batch knows already is not worked out again.
 
     Repeated edges pair off one by one. An edge left without its reverse stands alone, as does a self-loop.
+    ``numbered_from`` is the first graph's number in messages.
 
     Raises:
         ValueError: both directions are listed but their features differ; names the graph and the edge.
     """
+    if batch.merged is not None:
+        return batch.merged
     source, target = batch.edge_index
     pair = torch.minimum(source, target) * batch.num_nodes + torch.maximum(source, target)
     backward = (source > target).long()
     kind = pair if batch.edge_features is None else mix(_row_hashes(batch.edge_features) + mix(pair))
-    _check_directions_agree(batch, pair, kind, backward)
+    _check_directions_agree(batch, pair, kind, backward, numbered_from)
     # The r-th (u, v) of a kind meets the r-th (v, u) of that kind.
     rank = _rank_within(mix(kind) + backward)
     _, of_edge = torch.unique(mix(kind) + mix(rank), return_inverse=True)
@@ -106,7 +95,11 @@ def _rank_within(keys: Int[Tensor, " edges"]) -> Int[Tensor, " edges"]:
 
 
 def _check_directions_agree(
-    batch: GraphBatch, pair: Int[Tensor, " edges"], kind: Int[Tensor, " edges"], backward: Int[Tensor, " edges"]
+    batch: GraphBatch,
+    pair: Int[Tensor, " edges"],
+    kind: Int[Tensor, " edges"],
+    backward: Int[Tensor, " edges"],
+    numbered_from: int,
 ) -> None:
     """Where both directions of a pair are listed, features of one must occur on the other too."""
     if batch.edge_features is None:
@@ -123,6 +116,7 @@ def _check_directions_agree(
         graph, place = batch.graph_of_row(batch.edges, edge)
         u, v = (batch.edge_index[:, edge] - batch.nodes.host[graph].item()).tolist()
         raise ValueError(
-            f"graph {graph}: edge_features row {place} of edge ({u}, {v}) has no equal on its reverse ({v}, {u}), so "
-            "the two directions cannot share one token; use layout 'directed' or give both the same features"
+            f"graph {numbered_from + graph}: edge_features row {place} of edge ({u}, {v}) has no equal on its reverse "
+            f"({v}, {u}), so the two directions cannot share one token; use layout 'directed' or give both the same "
+            "features"
         )

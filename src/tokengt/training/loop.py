@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +86,16 @@ class Trainer:
         self.fingerprint, self.on_epoch, self.warn = fingerprint, on_epoch, warn
         self.progress = progress or Progress(config.epochs, quiet=True)
         self.model = model.double() if config.precision == "float64" else model
-        wrapped = Enveloped(self.model)
-        self.forward = fabric.setup_module(torch.compile(wrapped, dynamic=True) if config.compile else wrapped)
+        if config.compile:
+            # Its blocks are where the time goes; what is before them has shapes of its own in every batch.
+            self.model.encoder.compile(dynamic=True)
+        self.forward = fabric.setup_module(Enveloped(self.model))
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
+        if model.config.tokens.layout == "undirected":
+            self.parts = replace(self.parts, graphs=self.parts.graphs.with_merged_edges())
         self.labels = parts.labels_a_graph(parts.train)
         self.state = State()
         self.best: dict[str, Tensor] = {}
@@ -328,7 +332,8 @@ class Trainer:
         state = self.optimizer.state[parameter]
         for name, value in saved.items():
             if value.ndim == 0:
-                state[name] = value.clone()
+                # The count of steps: the fused optimizer of a GPU keeps it there.
+                state[name] = value.to(parameter.device if parameter.is_cuda else "cpu", copy=True)
             else:
                 state[name] = torch.zeros_like(parameter)
                 load_into(state[name], value)

@@ -21,7 +21,12 @@ def rate_at(progress: float, config: TrainingConfig) -> float:
 
 def make_optimizer(parameters: Sequence[nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(
-        parameters, lr=config.learning_rate, betas=(0.9, config.beta2), weight_decay=config.weight_decay
+        parameters,
+        lr=config.learning_rate,
+        betas=(0.9, config.beta2),
+        weight_decay=config.weight_decay,
+        # One pass over the weights, on a GPU; on a CPU it is as it was, bit for bit.
+        fused=True if parameters and parameters[0].is_cuda else None,
     )
 
 

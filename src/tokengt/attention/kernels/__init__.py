@@ -1,18 +1,24 @@
 """Attention kernels for packed rows. Importing this needs no Triton; calling it does."""
 
 import importlib.util
+import warnings
+from functools import cache
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tokengt.attention.kernels.plan import choose_tiling, plan_of
+from tokengt.attention.kernels.plan import Plan, choose_tiling, make_plan
 from tokengt.ragged import Segments
+from tokengt.tracing import eager_only
 
-__all__ = ["packed_attention"]
+__all__ = ["kernel_plan", "packed_attention", "planned_attention"]
 
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 _WIDEST_HEAD = 128
+# Beyond this many tokens a sequence, flash attention's larger tiles pay.
+_LONGEST = 512
+_OLDEST_GPU = (8, 0)
 
 
 def packed_attention(
@@ -30,26 +36,108 @@ def packed_attention(
     ``dropout`` zeroes attention weights with that probability; ``seed`` (one int64, where the data lies) decides which,
     and is drawn from PyTorch's generator when it is None. Two calls with the same seed drop the same weights.
     """
-    if importlib.util.find_spec("triton") is None:
-        raise ImportError("attention backend 'triton' needs the package triton, which is not installed")
-    from tokengt.attention.kernels.launch import interpreted
+    plan = kernel_plan(segments, "triton", dtype=qkv.dtype, head_dim=head_dim, value_dim=value_dim)
+    assert plan is not None
+    return planned_attention(
+        qkv, plan, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim, dropout=dropout, seed=seed
+    )
+
+
+def planned_attention(
+    qkv: Float[Tensor, "tokens width"],
+    plan: Plan,
+    *,
+    num_heads: int,
+    head_dim: int,
+    value_dim: int,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+) -> Float[Tensor, "tokens {num_heads} {value_dim}"]:
+    """:func:`packed_attention` by a plan that :func:`kernel_plan` has made."""
     from tokengt.attention.kernels.op import packed_attention_op
 
-    if qkv.dtype not in _TYPES or max(head_dim, value_dim) > _WIDEST_HEAD:
-        raise ValueError(
-            f"attention backend 'triton' needs bf16, fp16 or fp32 and head sizes up to {_WIDEST_HEAD}; "
-            f"got {qkv.dtype}, sizes {head_dim} and {value_dim}"
-        )
-    if qkv.is_cuda == interpreted():
-        raise ValueError(
-            f"attention backend 'triton' needs a GPU (or, for tests on a CPU, TRITON_INTERPRET=1 in the environment); "
-            f"got a tensor on {qkv.device.type}"
-        )
     if dropout == 0:
         seed = None
     elif seed is None:
         seed = torch.randint(2**62, (), device=qkv.device)
-    plan = plan_of(segments, choose_tiling(head_dim, value_dim, qkv.element_size()))
     out, _ = packed_attention_op(qkv, plan.items, plan.buckets, seed, num_heads, head_dim, value_dim, dropout)
     assert isinstance(out, Tensor)
     return out
+
+
+def kernel_plan(segments: Segments, backend: str, *, dtype: torch.dtype, head_dim: int, value_dim: int) -> Plan | None:
+    """How our kernels take these sequences; None where another backend does.
+
+    Decided at the first call and kept with the segments, as their buckets are: compiled code finds it there and need
+    not leave its graph to decide.
+
+    Raises:
+        ImportError: the backend is "triton", and it is not installed.
+        ValueError: the backend is "triton", and its kernels cannot take this.
+    """
+    if backend not in ("auto", "triton"):
+        return None
+    name = f"kernels_{backend}_{dtype.itemsize}_{head_dim}_{value_dim}"
+    known: Plan | bool | None = getattr(segments, name, None)
+    if known is None:
+        known = _decide(segments, name, backend, dtype, head_dim, value_dim)
+    return known if isinstance(known, Plan) else None
+
+
+@eager_only
+def _decide(
+    segments: Segments, name: str, backend: str, dtype: torch.dtype, head_dim: int, value_dim: int
+) -> Plan | bool:
+    """The plan, or False for another backend."""
+    device = segments.offsets.device
+    fits = dtype in _TYPES and max(head_dim, value_dim) <= _WIDEST_HEAD
+    if backend == "triton":
+        _refuse_unfit(device, dtype, head_dim, value_dim, fits)
+    elif not (fits and 0 < segments.max_length <= _LONGEST and device.type == "cuda" and _works(device)):
+        object.__setattr__(segments, name, False)
+        return False
+    plan = make_plan(segments, choose_tiling(head_dim, value_dim, dtype.itemsize))
+    object.__setattr__(segments, name, plan)
+    return plan
+
+
+def _refuse_unfit(device: torch.device, dtype: torch.dtype, head_dim: int, value_dim: int, fits: bool) -> None:
+    if importlib.util.find_spec("triton") is None:
+        raise ImportError("attention backend 'triton' needs the package triton, which is not installed")
+    from tokengt.attention.kernels.launch import interpreted
+
+    if not fits:
+        raise ValueError(
+            f"attention backend 'triton' needs bf16, fp16 or fp32 and head sizes up to {_WIDEST_HEAD}; "
+            f"got {dtype}, sizes {head_dim} and {value_dim}"
+        )
+    if (device.type == "cuda") == interpreted():
+        raise ValueError(
+            f"attention backend 'triton' needs a GPU (or, for tests on a CPU, TRITON_INTERPRET=1 in the environment); "
+            f"got a tensor on {device.type}"
+        )
+
+
+@cache
+def _works(device: torch.device) -> bool:
+    """Whether the kernels run on this GPU, tried once: Triton needs a compiler, and an NVIDIA GPU that is not old."""
+    if torch.version.cuda is None or torch.cuda.get_device_capability(device) < _OLDEST_GPU:
+        return False
+    if importlib.util.find_spec("triton") is None:
+        return False
+    rows = torch.zeros(3, 48, dtype=torch.bfloat16, device=device, requires_grad=True)
+    segments = Segments.from_lengths(torch.tensor([1, 2]), device)
+    try:
+        with torch.enable_grad():
+            out = packed_attention(rows, segments, num_heads=1, head_dim=16, value_dim=16)
+            torch.autograd.grad(out.sum(), rows)
+        torch.cuda.synchronize(device)
+    except Exception as error:  # Its toolchain fails in ways of its own; PyTorch's kernels do the same, slower.
+        reason = str(error).splitlines()[0] if str(error) else ""
+        warnings.warn(
+            f"Triton's attention kernels do not run on {device} ({type(error).__name__}: {reason}); "
+            "using PyTorch's, which are slower on small graphs",
+            stacklevel=2,
+        )
+        return False
+    return True

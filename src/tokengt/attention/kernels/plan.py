@@ -7,7 +7,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tokengt.ragged import Segments
-from tokengt.tracing import eager_only
 
 # Rows of queries, keys, values and output gradients that one program of the backward may hold.
 _TILE_BYTES = 96 * 2**10
@@ -45,20 +44,6 @@ def choose_tiling(head_dim: int, value_dim: int, bytes_each: int) -> Tiling:
     row = 2 * (padded_width(head_dim) + padded_width(value_dim)) * (8 if bytes_each == 4 else bytes_each)
     whole = tuple(tile for tile in (16, 32, 64, 128) if tile * row <= _TILE_BYTES)
     return Tiling(whole, min(64, whole[-1]))
-
-
-def plan_of(segments: Segments, tiling: Tiling) -> Plan:
-    """The plan of these segments, made at the first call and kept with them as their buckets are."""
-    name = f"plan_{'_'.join(map(str, tiling.whole))}_{tiling.block}"
-    plan: Plan | None = getattr(segments, name, None)
-    return _keep_plan(segments, tiling, name) if plan is None else plan
-
-
-@eager_only
-def _keep_plan(segments: Segments, tiling: Tiling, name: str) -> Plan:
-    plan = make_plan(segments, tiling)
-    object.__setattr__(segments, name, plan)
-    return plan
 
 
 def make_plan(segments: Segments, tiling: Tiling) -> Plan:

@@ -1,0 +1,161 @@
+"""What to time, and the model that this means."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from tokengt.attention.softmax import Backend
+from tokengt.bench.shapes import Shape
+from tokengt.heads import HeadConfig
+from tokengt.identifiers import IdentifierConfig
+from tokengt.model import TokenGTConfig
+from tokengt.presets import Ids, regression, small
+from tokengt.tokens import TokensConfig
+from tokengt.training.config import Precision, TrainingConfig
+from tokengt.training.processes import Device, DeviceConfig
+
+Layout = Literal["directed", "undirected"]
+Phase = Literal["train", "infer"]
+Preset = Literal["auto", "small", "regression"]
+
+_BATCH = {  # graphs a step that fill a GPU, and that two cores take in about a second
+    "pcqm4mv2": {"cuda": 1024, "cpu": 256},
+    "zinc": {"cuda": 1024, "cpu": 128},
+    "peptides": {"cuda": 64, "cpu": 16},
+    "physics": {"cuda": 1, "cpu": 1},
+}
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """One measurement: both systems, training, inference or both.
+
+    Args:
+        shape: the data set whose sizes the graphs have.
+        device: "auto" takes a GPU when there is one.
+        layout: two tokens a bond ("directed", as the paper) or one.
+        ids: node identifiers; "orf" is near-orthonormal (random signs) on "physics", as in the paper.
+        batch: graphs a step; 0 for what suits shape and device.
+        steps: of training in one round, or so many batches of inference; 0 for 20 on a GPU and 5 on a CPU.
+        rounds: of every system, in turns; the median counts.
+        warmup: steps of each system before the clock runs, of batches with other lengths each.
+        preset: "auto" is "regression" (the paper's 12 x 768) on a GPU and "small" (4 x 96) on a CPU.
+        layers: instead of the preset's.
+        dim: instead of the preset's; the MLP keeps its proportion.
+        heads: instead of the preset's.
+        dropout: of attention and MLP instead of the preset's.
+        backend: of softmax attention.
+        precision: as in training; "auto" is bfloat16 (mixed) on a GPU and float32 on a CPU.
+        compile: both systems through ``torch.compile``.
+        phases: "train", "infer" or both.
+        seed: of graphs, weights and draws.
+        scale: "physics" only: share of its nodes and edges.
+    """
+
+    shape: Shape = "pcqm4mv2"
+    device: Device = "auto"
+    layout: Layout = "directed"
+    ids: Ids = "laplacian"
+    batch: int = 0
+    steps: int = 0
+    rounds: int = 5
+    warmup: int = 3
+    preset: Preset = "auto"
+    layers: int | None = None
+    dim: int | None = None
+    heads: int | None = None
+    dropout: float | None = None
+    backend: Backend = "auto"
+    precision: Precision = "auto"
+    compile: bool = False
+    phases: tuple[Phase, ...] = ("infer", "train")
+    seed: int = 0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _ = self.where  # checks its own field
+        choices = {
+            "shape": get_args(Shape),
+            "layout": get_args(Layout),
+            "ids": get_args(Ids),
+            "preset": get_args(Preset),
+            "precision": get_args(Precision),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+        for name, least in (("batch", 0), ("steps", 0), ("rounds", 1), ("warmup", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
+        if not self.phases or not set(self.phases) <= set(get_args(Phase)):
+            raise ValueError(f"phases are {self.phases}; expected 'train', 'infer' or both")
+        if self.shape == "physics" and self.batch > 1:
+            raise ValueError(f"batch is {self.batch} with shape 'physics', which is one graph; expected 1")
+
+    @property
+    def where(self) -> DeviceConfig:
+        return DeviceConfig(self.device)
+
+    @property
+    def graphs_a_step(self) -> int:
+        return self.batch or _BATCH[self.shape][self.where.resolved]
+
+    @property
+    def steps_a_round(self) -> int:
+        """Starting from an idle GPU costs about a step's launches: a round is long beside that."""
+        return self.steps or (20 if self.where.resolved == "cuda" else 5)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether matrix products run in bfloat16."""
+        return self.precision == "bfloat16" or (self.precision == "auto" and self.where.resolved == "cuda")
+
+    @property
+    def dtype(self) -> str:
+        return "bfloat16" if self.mixed else "float32" if self.precision == "auto" else self.precision
+
+    @property
+    def training(self) -> TrainingConfig:
+        """A rate so low that the weights stay where the comparison left them."""
+        return TrainingConfig(
+            epochs=1, batch_size=self.graphs_a_step, learning_rate=1e-5, precision=self.precision, compile=self.compile
+        )
+
+
+def model_config(config: BenchConfig, tokens: TokensConfig, classes: int) -> TokenGTConfig:
+    """The model: a preset with what the measurement changes; one graph of many classes takes FAVOR+ and a node head."""
+    large = config.shape == "physics"
+    chosen = config.preset if config.preset != "auto" else "regression" if config.where.resolved == "cuda" else "small"
+    base = small() if chosen == "small" or (large and config.preset == "auto") else regression()
+    dim, encoder = config.dim or base.dim, base.encoder
+    if dim < 1 or (config.layers or 1) < 1 or (config.heads or 1) < 1:
+        raise ValueError(f"dim is {config.dim}, layers {config.layers} and heads {config.heads}; expected at least 1")
+    attention = replace(encoder.attention, backend=config.backend)
+    mlp_dropout = encoder.mlp_dropout
+    if config.dropout is not None:
+        attention, mlp_dropout = replace(attention, dropout=config.dropout), config.dropout
+    if large:
+        attention = replace(attention, kind="favor", dropout=0.0)
+    assert encoder.mlp_dim is not None
+    encoder = replace(
+        encoder,
+        num_layers=config.layers or encoder.num_layers,
+        num_heads=config.heads or encoder.num_heads,
+        mlp_dim=max(1, encoder.mlp_dim * dim // base.dim),
+        attention=attention,
+        mlp_dropout=mlp_dropout,
+    )
+    encoder.head_widths(dim)  # says at once when they do not divide
+    return TokenGTConfig(
+        dim=dim,
+        tokens=replace(tokens, layout=config.layout),
+        identifiers=_identifiers(config, base.identifiers),
+        encoder=encoder,
+        head=HeadConfig("node", classes) if large else HeadConfig(),
+    )
+
+
+def _identifiers(config: BenchConfig, laplacian: IdentifierConfig) -> IdentifierConfig:
+    """The paper's widths: Lap 16, ORF 64."""
+    if config.ids == "laplacian":
+        return laplacian
+    return IdentifierConfig("near_orthonormal" if config.shape == "physics" else "orf", 64)

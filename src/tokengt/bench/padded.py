@@ -1,0 +1,109 @@
+"""The reference that everything is timed beside: the same weights over a batch padded to its longest graph."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tokengt.attention import MultiheadAttention
+from tokengt.batch import GraphBatch
+from tokengt.identifiers import identify
+from tokengt.model import TokenGT
+from tokengt.tokens import TokenBatch
+from tokengt.tracing import eager_only
+from tokengt.transformer import Block
+
+
+class PaddedTokenGT(nn.Module):
+    """What the usual code does: every layer runs on [graphs, longest, dim] with a key padding mask and SDPA.
+
+    FAVOR+ is written out as its equation, features kept for the backward. Same outputs as the model it shares its
+    parameters with; the draws of dropout differ. With ``compile`` the layers go through ``torch.compile``.
+    """
+
+    def __init__(self, model: TokenGT, *, compile: bool = False) -> None:
+        super().__init__()
+        if model.config.encoder.sparse_basis_residual:
+            raise ValueError(
+                "the padded reference has no sparse basis residual; set encoder.sparse_basis_residual=False"
+            )
+        self.model = model
+        self._layers = torch.compile(self._encode, dynamic=True) if compile else self._encode
+
+    def forward(self, batch: GraphBatch) -> Float[Tensor, "rows out"]:
+        tokens = self._tokens(batch)
+        segments = tokens.segments
+        x = tokens.values.new_zeros(segments.count, segments.max_length, self.model.config.dim)
+        x = x.index_put((segments.ids, segments.positions), tokens.values)
+        mask = torch.arange(segments.max_length, device=x.device) < segments.lengths[:, None]
+        x = self._layers(x, mask)
+        head = self.model.head
+        if head.config.level == "graph" and head.config.readout == "token":
+            out: Tensor = head.project(x[:, 0])
+        else:
+            out = head(tokens.with_values(x[segments.ids, segments.positions]), batch)
+        return out
+
+    @eager_only
+    def _tokens(self, batch: GraphBatch) -> TokenBatch:
+        model = self.model
+        ids = identify(batch, model.config.identifiers, training=self.training)
+        tokens: TokenBatch = model.tokenizer(batch, None if ids is None else ids.to(next(model.parameters())))
+        return tokens
+
+    def _encode(
+        self, x: Float[Tensor, "graphs longest dim"], mask: Bool[Tensor, "graphs longest"]
+    ) -> Float[Tensor, "graphs longest dim"]:
+        encoder = self.model.encoder
+        x = encoder.input_dropout(encoder.input_norm(x))
+        for block in encoder.blocks:
+            assert isinstance(block, Block)
+            x = x + self._branch(block, self._attention(block.attention, block.attention_norm(x), mask))
+            x = x + self._branch(block, block.mlp(block.mlp_norm(x).flatten(0, 1)).view_as(x))
+        out: Tensor = encoder.final_norm(x)
+        return out
+
+    def _branch(self, block: Block, x: Tensor) -> Tensor:
+        x = block.dropout(x)
+        if not self.training or not block.drop_rate:
+            return x
+        keep = torch.rand(len(x), device=x.device) >= block.drop_rate
+        return x * (keep.to(x.dtype) / (1 - block.drop_rate))[:, None, None]
+
+    def _attention(self, attention: MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor:
+        heads = attention.num_heads
+        widths = [heads * width for width in (attention.head_dim, attention.head_dim, attention.value_dim)]
+        query, key, value = (
+            part.unflatten(2, (heads, -1)).transpose(1, 2) for part in attention.qkv_proj(x).split(widths, 2)
+        )
+        if attention.projection is not None:
+            mixed = plain_favor(query, key, value, mask, attention.projection, attention.config.eps)
+        else:
+            dropout = attention.config.dropout if self.training else 0.0
+            mixed = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask[:, None, None, :], dropout_p=dropout
+            )
+        out: Tensor = attention.out_proj(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+def plain_favor(
+    query: Float[Tensor, "graphs heads longest head_dim"],
+    key: Float[Tensor, "graphs heads longest head_dim"],
+    value: Float[Tensor, "graphs heads longest value_dim"],
+    mask: Bool[Tensor, "graphs longest"],
+    projection: Float[Tensor, "features head_dim"],
+    eps: float,
+) -> Float[Tensor, "graphs heads longest value_dim"]:
+    """phi(Q) (phi(K)^T V) / phi(Q) (phi(K)^T 1), phi(x) = exp(W x - |x|^2 / 2 - stabiliser) + eps."""
+    projection, scale = projection.to(query.dtype), query.shape[-1] ** -0.25
+    query, key = query * scale, key * scale
+    inside = mask[:, None, :, None]
+    query_exponent, key_exponent = query @ projection.T, key @ projection.T
+    # The largest exponent of a query's row, and of a sequence's keys: constants that the normaliser cancels.
+    query_top = query_exponent.detach().amax(-1, keepdim=True)
+    key_top = key_exponent.detach().masked_fill(~inside, -torch.inf).amax((-2, -1), keepdim=True)
+    phi_query = torch.exp(query_exponent - query.square().sum(-1, keepdim=True) / 2 - query_top) + eps
+    exponent = key_exponent - key.square().sum(-1, keepdim=True) / 2 - key_top
+    phi_key = (torch.exp(exponent.masked_fill(~inside, -torch.inf)) + eps) * inside
+    return phi_query @ (phi_key.transpose(2, 3) @ value) / (phi_query @ phi_key.sum(2)[..., None])

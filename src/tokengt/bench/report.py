@@ -1,0 +1,146 @@
+"""Rows of a benchmark: what a measurement is, how it is kept, how a person reads it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tokengt.files import write_whole
+
+# Rows that agree in these are the same measurement: a new one takes the place of an old one.
+_IDENTITY = (
+    *("shape", "device", "system", "phase", "layout", "dtype", "dropout"),
+    *("ids", "attention", "model", "batch", "compiled", "threads", "scale"),
+)
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """One system in one phase.
+
+    Args:
+        shape: the data set whose sizes the graphs had.
+        device: the GPU's name, or "cpu".
+        system: "tokengt" or "padded".
+        phase: "train" or "infer".
+        layout: "directed" or "undirected".
+        dtype: of matrix products.
+        dropout: of attention weights, in training.
+        graphs_per_s: median over the rounds.
+        tokens_per_s: real tokens, padding not counted.
+        peak_share: matrix products that the model needs, a second, as a share of ``peak_tflops``.
+        memory_gib: the GPU's memory at its fullest, the other system's weights not counted; None on a CPU.
+        ratio_to_padded: speed as a multiple of the padded reference's, median over the rounds.
+        commit: of the source.
+        ids: node identifiers.
+        attention: kind and backend.
+        model: layers x width, heads.
+        batch: graphs a step.
+        scale: of the graph's size ("physics").
+        compiled: through ``torch.compile``.
+        compile_seconds: what the first call took longer than later ones; None when nothing is compiled.
+        recompilations: graphs compiled while the clock ran; None when nothing is compiled.
+        synchronisations: how often a step makes the host wait for the GPU; None on a CPU.
+        seconds: of one batch.
+        peak_tflops: measured in the same run.
+        threads: of torch on the CPU.
+        torch: its version.
+        breakdown: milliseconds of one batch by kind; None for the reference.
+    """
+
+    shape: str
+    device: str
+    system: str
+    phase: str
+    layout: str
+    dtype: str
+    dropout: float
+    graphs_per_s: float
+    tokens_per_s: float
+    peak_share: float
+    memory_gib: float | None
+    ratio_to_padded: float
+    commit: str | None
+    ids: str
+    attention: str
+    model: str
+    batch: int
+    scale: float
+    compiled: bool
+    compile_seconds: float | None
+    recompilations: int | None
+    synchronisations: int | None
+    seconds: float
+    peak_tflops: float
+    threads: int
+    torch: str
+    breakdown: dict[str, float] | None
+
+
+def to_json(rows: Sequence[BenchRow]) -> list[dict[str, Any]]:
+    return [asdict(row) for row in rows]
+
+
+def results_file(folder: Path, shape: str, device: str) -> Path:
+    return folder / f"bench-{shape}-{device}.json"
+
+
+def keep_rows(path: Path, rows: Sequence[BenchRow]) -> None:
+    """Add rows to a file of rows, in place of those of the same measurement; the file is written whole."""
+    old: Any = []
+    if path.exists():
+        try:
+            old = json.loads(path.read_bytes())
+        except ValueError:
+            old = None
+        if not isinstance(old, list) or not all(isinstance(row, dict) for row in old):
+            raise ValueError(f"{path} holds no list of benchmark rows; move it away or give another --out")
+    new = to_json(rows)
+    fresh = {_identity(row) for row in new}
+    kept = [row for row in old if _identity(row) not in fresh]
+    write_whole(path, (json.dumps(kept + new, indent=1) + "\n").encode())
+
+
+def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(key) for key in _IDENTITY)
+
+
+def lines(rows: Sequence[BenchRow]) -> list[str]:
+    """What a person reads: the setting, one line a row, then where the time goes."""
+    first = rows[0]
+    scale = "" if first.scale == 1 else f" x {first.scale:g}"
+    compiled = ", compiled" if first.compiled else ""
+    told = [
+        f"{first.shape}{scale}, {first.layout}, {first.ids} identifiers, batch {first.batch:,}, {first.model}, "
+        f"{first.attention} attention, {first.dtype}{compiled}",
+        f"{first.device}, torch {first.torch}, {first.threads} threads; a large matrix product does "
+        f"{first.peak_tflops:.3g} TFLOP/s here",
+        "",
+        f"{'phase':6} {'system':8} {'graphs/s':>10} {'tokens/s':>12} {'of peak':>8} {'memory':>10} {'to padded':>10}",
+    ]
+    told += [_row_line(row) for row in rows]
+    for row in rows:
+        if row.breakdown is not None:
+            told += ["", *_breakdown_lines(row, row.breakdown)]
+    return told
+
+
+def _row_line(row: BenchRow) -> str:
+    memory = "" if row.memory_gib is None else f"{row.memory_gib:.2f} GiB"
+    graphs = f"{row.graphs_per_s:,.0f}" if row.graphs_per_s >= 100 else f"{row.graphs_per_s:.3g}"
+    return (
+        f"{row.phase:6} {row.system:8} {graphs:>10} {row.tokens_per_s:12,.0f} {row.peak_share:8.1%} "
+        f"{memory:>10} {row.ratio_to_padded:9.2f}x"
+    )
+
+
+def _breakdown_lines(row: BenchRow, parts: dict[str, float]) -> list[str]:
+    whole = sum(parts.values())
+    told = [f"{row.system}, {row.phase}: a batch takes {1e3 * row.seconds:.3g} ms; where it goes (profiled):"]
+    told += [f"  {name:22} {took:9.2f} ms {took / whole:6.1%}" for name, took in parts.items() if took]
+    if row.synchronisations is not None:
+        told.append(f"  the host waits for the GPU {row.synchronisations} times a batch")
+    if row.compile_seconds is not None:
+        told.append(f"  compiled in {row.compile_seconds:.1f} s; {row.recompilations} recompilations while timed")
+    return told

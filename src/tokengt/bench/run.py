@@ -1,0 +1,180 @@
+"""One measurement: set up, check, warm up, time in turns, look inside."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tokengt.bench.config import BenchConfig, Phase
+from tokengt.bench.counting import TRAIN_FACTOR, forward_flop, measured_peak, wait
+from tokengt.bench.profiling import breakdown, compiled_graphs, synchronisations
+from tokengt.bench.report import BenchRow
+from tokengt.bench.systems import (
+    Packed,
+    Padded,
+    Setup,
+    System,
+    batches,
+    check_same,
+    make_setup,
+    make_systems,
+    requests,
+)
+from tokengt.bench.timing import Round, Timing, allocated, interleaved, median_ratio
+from tokengt.experiments.tables import device_name, source_commit
+
+_INFER_WARMUP = 2
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """One phase of both systems."""
+
+    timings: Mapping[str, Timing]
+    first_seconds: Mapping[str, float]
+    recompilations: int | None
+    synchronisations: int | None
+    breakdown: dict[str, float]
+
+
+def bench(config: BenchConfig, say: Callable[[str], None] = lambda line: None) -> list[BenchRow]:
+    """Time training, inference or both beside the padded reference; two rows a phase.
+
+    Raises:
+        ValueError: a wish that cannot be, or outputs of the two systems that differ.
+    """
+    say(f"making graphs of the shape of {config.shape}")
+    with torch.random.fork_rng([0] if config.where.resolved == "cuda" else []):
+        setup = make_setup(config)
+        before = allocated(torch.device(config.where.resolved))
+        systems = make_systems(setup)
+        device = systems[0].device
+        say("checking that packed and padded outputs agree")
+        first = check_same(setup, systems)
+        peak = measured_peak(device)
+        # Each holds the same weights; the data, which both read, is small beside them.
+        held = dict.fromkeys((system.name for system in systems), (allocated(device) - before) // 2)
+        rows = []
+        # Inference first: training leaves gradients and moments behind, which would count as its memory.
+        for phase in sorted(config.phases):
+            measured = _measure(setup, systems, phase, device, held, say)
+            # Inference was compiled when outputs were compared.
+            firsts = first if phase == "infer" else measured.first_seconds
+            rows += [_row(setup, system, phase, measured, firsts[system.name], peak, device) for system in systems]
+    return rows
+
+
+def _measure(
+    setup: Setup,
+    systems: tuple[Packed, Padded],
+    phase: Phase,
+    device: torch.device,
+    held: dict[str, int],
+    say: Callable[[str], None],
+) -> _Measured:
+    config = setup.config
+    feeds = {system.name: (batches if phase == "train" else requests)(setup) for system in systems}
+    first = {}
+    for system in systems:
+        say(f"{phase}: warming up {system.name}{' (compiling)' if config.compile else ''}")
+        before = allocated(device)
+        first[system.name] = _warm_up(system, phase, feeds[system.name], config, device)
+        held[system.name] += allocated(device) - before
+    say(f"{phase}: timing {config.rounds} rounds of each")
+    graphs = compiled_graphs() if config.compile else 0
+    rounds = {system.name: _round(setup, system, phase, feeds[system.name]) for system in systems}
+    timings = interleaved(rounds, config.rounds, device, held)
+    recompiled = compiled_graphs() - graphs if config.compile else None
+    say(f"{phase}: looking where the time goes")
+    own, _ = systems
+    once, calls = _one(setup, own, phase, feeds[own.name])
+    parts = breakdown(once, device, calls * config.graphs_a_step / timings[own.name].graphs_per_s)
+    waits = synchronisations(once, device)
+    return _Measured(
+        timings,
+        first,
+        recompiled,
+        None if waits is None else math.ceil(waits / calls),
+        {kind: took / calls for kind, took in parts.items()},
+    )
+
+
+def _warm_up(system: System, phase: Phase, feed: Iterator[Any], config: BenchConfig, device: torch.device) -> float:
+    """Seconds of the first call, which compiles."""
+    call = system.step if phase == "train" else system.infer
+    start = time.perf_counter()
+    call(next(feed))
+    wait(device)
+    first = time.perf_counter() - start
+    for _ in range((config.warmup if phase == "train" else _INFER_WARMUP) - 1):
+        call(next(feed))
+    wait(device)
+    return first
+
+
+def _round(setup: Setup, system: System, phase: Phase, feed: Iterator[Any]) -> Round:
+    def call() -> tuple[int, int]:
+        graphs = tokens = 0
+        for _ in range(setup.config.steps_a_round if phase == "train" else 1):
+            places = next(feed)
+            (system.step if phase == "train" else system.infer)(places)
+            graphs, tokens = graphs + len(places), tokens + int(setup.tokens[places].sum())
+        return graphs, tokens
+
+    return call
+
+
+def _one(setup: Setup, system: System, phase: Phase, feed: Iterator[Any]) -> tuple[Callable[[], object], int]:
+    """A call to look into, and how many batches it holds."""
+    if phase == "train":
+        return lambda: system.step(next(feed)), 1
+    count = len(next(feed))
+    return lambda: system.infer(next(feed)), max(1, count // setup.config.graphs_a_step)
+
+
+def _row(
+    setup: Setup,
+    system: System,
+    phase: Phase,
+    measured: _Measured,
+    first_seconds: float,
+    peak: float,
+    device: torch.device,
+) -> BenchRow:
+    config, described = setup.config, setup.model.config
+    timing, own = measured.timings[system.name], isinstance(system, Packed)
+    encoder, attention = described.encoder, described.encoder.attention
+    seconds = config.graphs_a_step / timing.graphs_per_s
+    flop = forward_flop(setup.model, setup.tokens, setup.parts.rows.total) / len(setup.parts.graphs)
+    return BenchRow(
+        shape=config.shape,
+        device=device_name(device),
+        system=system.name,
+        phase=phase,
+        layout=config.layout,
+        dtype=config.dtype,
+        dropout=attention.dropout if phase == "train" else 0.0,
+        graphs_per_s=timing.graphs_per_s,
+        tokens_per_s=timing.tokens_per_s,
+        peak_share=flop * (TRAIN_FACTOR if phase == "train" else 1) * timing.graphs_per_s / peak,
+        memory_gib=timing.memory_gib,
+        ratio_to_padded=median_ratio(measured.timings["padded"], timing),
+        commit=source_commit(),
+        ids=described.identifiers.kind,
+        attention=attention.kind if attention.kind == "favor" else f"{attention.kind} ({attention.backend})",
+        model=f"{encoder.num_layers} x {described.dim}, {encoder.num_heads} heads",
+        batch=config.graphs_a_step,
+        scale=config.scale,
+        compiled=config.compile,
+        compile_seconds=max(0.0, first_seconds - seconds) if config.compile else None,
+        recompilations=measured.recompilations,
+        synchronisations=measured.synchronisations if own else None,
+        seconds=seconds,
+        peak_tflops=peak / 1e12,
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        breakdown=measured.breakdown if own else None,
+    )
