@@ -232,7 +232,9 @@ def main() -> None:
     wrong = errors(device)
     for name, error in wrong.items():
         print(f"{name:40s} {error:.1e}", flush=True)
-    assert all(error < (1e-4 if "float32" in name else 3e-2) for name, error in wrong.items() if "chunked" in name)
+    # Random features spread what rounding does: the plain formula is the measure.
+    for name, error in wrong.items():
+        assert error <= 1.2 * wrong[", ".join([*name.split(", ")[:2], "unfused"])], name
     torch.set_float32_matmul_precision("high" if options.tf32 else "highest")
     generator = torch.Generator().manual_seed(0)
     share = min(1.0, options.tokens / 530_000)

@@ -1,10 +1,16 @@
+from dataclasses import replace
+from typing import Literal
+
 import pytest
 import torch
 from hypothesis import given
 
 from tests.graphs import graphs, hypergraph, random_graph, tokens_config
 from tokengt import FeatureSpec, Graph, GraphBatch, IdentifierConfig, TokensConfig
-from tokengt.identifiers import Identifiers
+from tokengt.data.packed import PackedGraphs
+from tokengt.features import multi_hot
+from tokengt.identifiers import Identifiers, identify
+from tokengt.structure.laplacian import laplacian_fact
 from tokengt.structure.tuples import bell_number, equality_patterns, growth_strings, merge_directions
 from tokengt.tokens import TokenBatch, Tokenizer, TokenKind
 
@@ -277,3 +283,32 @@ def test_a_bad_category_elsewhere_in_the_data_set_stops_nobody_else() -> None:
     with pytest.raises(ValueError, match="graph 1: node_features row 0"):
         tokenizer(dataset, None)
     assert len(tokenizer(dataset.select([0]), None).values) == 4
+
+
+@pytest.mark.parametrize("layout", ["directed", "undirected"])
+def test_no_step_asks_the_device(layout: Literal["directed", "undirected"]) -> None:
+    """On the meta device there is nothing to ask: a batch is cut, identified and laid out from what the host knows."""
+    graphs = [random_graph(nodes, 2 * nodes, nodes, undirected=True) for nodes in (1, 5, 9)]
+    known = PackedGraphs.from_batch(GraphBatch.collate(graphs)).with_merged_edges()
+    known = known.with_fact(laplacian_fact(4, "lowest"), torch.randn(known.nodes.total, 4))
+    batch = known.to("meta").gather([2, 0, 2])
+    config = replace(TokensConfig.for_batch(GraphBatch.collate(graphs)), layout=layout)
+    identifiers = IdentifierConfig("laplacian", 4, dropout=0.1)
+    ids = identify(batch, identifiers, training=True)
+    assert ids is not None
+    tokens = Tokenizer(8, config, identifiers).to("meta")(batch, ids)
+    edges = sum(graphs[place].num_edges for place in (2, 0, 2))
+    assert tokens.values.shape == (3 + 19 + (edges if layout == "directed" else edges // 2), 8)
+    assert tokens.values.device.type == "meta"
+
+
+def test_a_matrix_of_zeros_and_ones_is_a_sum_of_embeddings() -> None:
+    table = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    index = torch.tensor([[0, 4], [2, 6], [0, 5]])
+    found = multi_hot(index, table) @ table
+    expected = torch.nn.functional.embedding_bag(index, table, mode="sum")
+    assert torch.allclose(found, expected)
+    weights = torch.randn_like(found)
+    (ours,), (theirs,) = (torch.autograd.grad((out * weights).sum(), table) for out in (found, expected))
+    assert torch.allclose(ours, theirs)
+    assert multi_hot(index[:0], table).shape == (0, 7)

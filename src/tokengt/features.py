@@ -5,13 +5,15 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.ragged import Segments
 from tokengt.validation import describe_features
 
+# Categories up to which a product with a matrix of zeros and ones costs less than looking rows up.
+_WIDEST_MULTI_HOT = 1024
 FeatureField = Literal["node_features", "edge_features", "hyperedge_features", "graph_features"]
 
 
@@ -44,6 +46,14 @@ class FeatureSpec:
         return f"{self.width} floats" if self.width else "none"
 
 
+def multi_hot(index: Int[Tensor, "rows columns"], table: Float[Tensor, "entries dim"]) -> Float[Tensor, "rows entries"]:
+    """1 at the table's entries that a row's columns name, which differ: times the table it is the sum of their rows.
+
+    A GPU multiplies matrices faster than it sorts indices, which the gradient of an embedding needs.
+    """
+    return table.new_zeros(len(index), len(table)).scatter(1, index, 1.0)
+
+
 class FeatureEncoder(nn.Module):
     """X w_in: a sum of embeddings for categories, a linear map for floats.
 
@@ -65,7 +75,10 @@ class FeatureEncoder(nn.Module):
         if features is None:
             return None
         if self.table is not None:
-            return F.embedding_bag(features.long() + self.offsets, self.table.weight, mode="sum")
+            index = features.long() + self.offsets
+            if index.is_cuda and self.table.num_embeddings <= _WIDEST_MULTI_HOT:
+                return multi_hot(index, self.table.weight) @ self.table.weight
+            return F.embedding_bag(index, self.table.weight, mode="sum")
         if self.linear is not None:
             out: Tensor = self.linear(features.to(self.linear.weight.dtype))
             return out

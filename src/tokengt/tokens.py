@@ -174,21 +174,16 @@ class Tokenizer(nn.Module):
         kinds = equality_patterns(index.T) if self.config.order > 2 else torch.full_like(index[:, 0], TokenKind.EDGE)
         tokens, source = self._lay_out(batch, merged, edges, index, kinds)
         edge_features = None if batch.edge_features is None else _pick(batch.edge_features, merged)
-        node_kinds = torch.full_like(batch.nodes.ids, TokenKind.NODE)
-        hyper_kinds = torch.full_like(batch.hyperedges.ids, self.config.num_types - 1)
+        hyper_kind = self.config.num_types - 1
+        edge_kinds = TokenKind.EDGE if self.config.order == 2 else kinds
+        node_terms = self.node_encoder(batch.node_features), self._node_ids(ids)
+        edge_terms = self.edge_encoder(edge_features), self._edge_ids(index, ids, merged)
+        hyper_terms = self.hyperedge_encoder(batch.hyperedge_features), self._hyperedge_ids(batch, ids)
         parts = [
             self._specials(batch),
-            self._sum(
-                node_kinds,
-                self.node_encoder(batch.node_features),
-                self._node_ids(ids),
-            ),
-            self._sum(kinds, self.edge_encoder(edge_features), self._edge_ids(index, ids, merged)),
-            self._sum(
-                hyper_kinds,
-                self.hyperedge_encoder(batch.hyperedge_features),
-                self._hyperedge_ids(batch, ids),
-            ),
+            self._sum(batch.num_nodes, TokenKind.NODE, *node_terms),
+            self._sum(len(index), edge_kinds, *edge_terms),
+            self._sum(batch.num_hyperedges, hyper_kind, *hyper_terms),
         ]
         values = torch.cat([part for part in parts if part is not None])
         return tokens.with_values(values.index_select(0, source))
@@ -221,9 +216,9 @@ class Tokenizer(nn.Module):
         order = self.config.order
         blank = torch.full((len(place), order), -1, device=device)
         endpoints = blank.index_copy(0, node_rows, nodes[:, None].expand(-1, order)).index_copy(0, edge_rows, index)
-        all_kinds = torch.full_like(place, TokenKind.SPECIAL)
-        all_kinds[node_rows], all_kinds[edge_rows] = TokenKind.NODE, kinds
-        all_kinds[hyperedge_rows] = self.config.num_types - 1
+        # Filled, not assigned: a number assigned to rows on a GPU travels there first, and the host waits for it.
+        all_kinds = torch.full_like(place, TokenKind.SPECIAL).index_fill(0, node_rows, TokenKind.NODE)
+        all_kinds = all_kinds.index_copy(0, edge_rows, kinds).index_fill(0, hyperedge_rows, self.config.num_types - 1)
         tokens = TokenBatch(
             values=torch.empty(len(place), 0, device=device),
             segments=segments,
@@ -246,13 +241,21 @@ class Tokenizer(nn.Module):
         first = torch.arange(0, len(tokens), len(self.special_tokens), device=batch.device)
         return tokens.index_add(0, first, known.to(tokens.dtype))
 
-    def _sum(self, kinds: Tensor, *terms: Tensor | None) -> Tensor:
+    def _sum(self, rows: int, kinds: int | Tensor, *terms: Tensor | None) -> Tensor:
         """Features, identifiers and type identifiers of one kind of relation, as far as there are any."""
-        total: Tensor | None = None if self.type_embedding is None else self.type_embedding(kinds)
-        for term in terms:
-            if term is not None:
-                total = term if total is None else total + term
-        return self.blank.expand(len(kinds), -1) if total is None else total
+        present = [self.blank if self.type_embedding is None else self._types(kinds, self.type_embedding)]
+        present += [term for term in terms if term is not None]
+        if self.type_embedding is None and len(present) > 1:
+            present = present[1:]
+        # One row stands for all where they share it.
+        return sum(present[1:], start=present[0]).expand(rows, -1)
+
+    def _types(self, kinds: int | Tensor, embedding: nn.Embedding) -> Tensor:
+        """E of every row, or the one E that all rows have."""
+        if isinstance(kinds, int):
+            return embedding.weight[kinds]
+        rows: Tensor = embedding(kinds)
+        return rows
 
     def _node_ids(self, ids: Identifiers | None) -> Tensor | None:
         if ids is None:

@@ -46,11 +46,26 @@ def test_plan_covers_every_row_once(lengths: list[int], tiling: Tiling) -> None:
         for start, length, first in plan.items[:, begin:end].T.tolist():
             assert length == lengths[segments.host[:-1].tolist().index(start) + _empty_at(segments, start)]
             covered[start + first : start + min(first + tile, length)] += 1
-            smaller = max([0, *(size for size in tiling.whole if size < tile)])
-            assert length > tiling.whole[-1] if loops else smaller < length <= tile
+            assert length > tiling.whole[-1] if loops else length <= tile
             assert first == 0 or loops
     assert reached == plan.items.shape[1]
     assert (covered == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "held"),
+    [
+        ([10, 20, 20, 60], [1, 2, 1, 0]),
+        ([10, *[20] * 16], [0, 17, 0, 0]),
+        ([10, *[20] * 15], [1, 15, 0, 0]),
+        ([10, *[20] * 16, *[40] * 272], [0, 0, 289, 0]),
+        ([10, *[20] * 16, *[40] * 271], [0, 17, 271, 0]),
+        ([10, *[200] * 100], [1, 0, 0, 400]),
+    ],
+)
+def test_few_sequences_join_the_next_tile(lengths: list[int], held: list[int]) -> None:
+    plan = make_plan(Segments.from_lengths(torch.tensor(lengths)), Tiling((16, 32, 64), 64))
+    assert [end - begin for *_, begin, end in plan.buckets.tolist()] == held
 
 
 def _empty_at(segments: Segments, start: int) -> int:

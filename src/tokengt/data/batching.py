@@ -13,6 +13,9 @@ from torch import Tensor
 
 from tokengt.draws import chain, mix
 
+# Tokens in one batch of an evaluation: a GPU is done with fewer before the host has launched the next.
+AT_ONCE = {"cpu": 2**14, "cuda": 2**16}
+
 
 @dataclass(frozen=True)
 class BatchingConfig:
@@ -72,7 +75,7 @@ def epoch_steps(
 
 
 def evaluation_batches(
-    places: Int[Tensor, " chosen"], tokens: Int[Tensor, " graphs"], max_tokens: int = 16384
+    places: Int[Tensor, " chosen"], tokens: Int[Tensor, " graphs"], max_tokens: int = AT_ONCE["cpu"]
 ) -> list[Tensor]:
     """``places`` sorted by tokens (ties as given) and cut into batches of at most ``max_tokens``.
 

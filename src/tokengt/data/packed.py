@@ -143,7 +143,7 @@ class PackedGraphs:
             _ranges={
                 name: (part, bounds)
                 for name, part in features.items()
-                if part is not None and (bounds := self._ranges[name]) is not None
+                if part is not None and (bounds := self.category_ranges[name]) is not None
             },
         )
 
@@ -154,7 +154,9 @@ class PackedGraphs:
             changed[name] = getattr(self, name).to(device)
         facts = {name: fact.to(device) for name, fact in self.node_facts.items()}
         merged = None if self.merged is None else self.merged.to(device)
-        return replace(self, **changed, node_facts=facts, merged=merged)
+        moved = replace(self, **changed, node_facts=facts, merged=merged)
+        vars(moved)["category_ranges"] = self.category_ranges
+        return moved
 
     def with_fact(self, name: str, fact: Shaped[Tensor, "nodes _"]) -> "PackedGraphs":
         return replace(self, node_facts={**self.node_facts, name: fact})
@@ -210,7 +212,7 @@ class PackedGraphs:
         return sum(tensor.nbytes for tensor in (*self.arrays().values(), *self.node_facts.values()))
 
     @cached_property
-    def _ranges(self) -> dict[str, CategoryRange | None]:
+    def category_ranges(self) -> dict[str, CategoryRange | None]:
         """Bounds of the categories, read once: on a GPU every batch's own would mean to wait for it."""
         return {name: category_bounds(getattr(self, name)) for name in FEATURE_FIELDS}
 

@@ -10,6 +10,8 @@ from tokengt.ragged import Segments
 
 # Rows of queries, keys, values and output gradients that one program of the backward may hold.
 _TILE_BYTES = 96 * 2**10
+# So many times fewer sequences than the next larger tile has are too few for a launch.
+_COMPANY = 16
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,24 @@ def choose_tiling(head_dim: int, value_dim: int, bytes_each: int) -> Tiling:
     return Tiling(whole, min(64, whole[-1]))
 
 
+def _with_company(group: Int[Tensor, " sequences"], whole: int) -> Int[Tensor, " sequences"]:
+    """A few sequences join the next larger tile: a launch of their own costs more than the room they leave there."""
+    counts = torch.bincount(group, minlength=whole + 1).tolist()
+    joins = list(range(whole + 1))
+    for place in range(whole - 1):
+        if counts[place] * _COMPANY <= counts[place + 1]:
+            joins[place] = place + 1
+            counts[place + 1] += counts[place]
+    for place in reversed(range(whole)):
+        joins[place] = joins[joins[place]]
+    return torch.tensor(joins)[group]
+
+
 def make_plan(segments: Segments, tiling: Tiling) -> Plan:
     """Sort sequences into the smallest tile that holds them; empty ones have nothing to write and are left out."""
     assert segments.total < 2**31, "rows are counted in 32 bits"
     lengths = segments.host_lengths
-    group = torch.bucketize(lengths, torch.tensor(tiling.whole))
+    group = _with_company(torch.bucketize(lengths, torch.tensor(tiling.whole)), len(tiling.whole))
     group, order = torch.sort(group, stable=True)
     order, group = order[lengths[order] > 0], group[lengths[order] > 0]
     tiles = torch.where(group < len(tiling.whole), 1, -(-lengths[order] // tiling.block))

@@ -1,0 +1,161 @@
+"""Does the fast path learn what the plain one learns? The loss of 500 steps with our kernels and ``torch.compile``, beside three
+seeds of the plain path.
+
+    tokengt prepare molecules.csv --target NAME --out store                       # where RDKit is
+    python benchmarks/loss_curves.py run --store store --path plain --seed 0 --precision bfloat16 --out curves    # one curve
+    python benchmarks/loss_curves.py all --store store --out curves               # all eight, four at a time
+    python benchmarks/loss_curves.py judge --out curves                           # summary.json and curves.png
+
+Both paths are the training loop of ``tokengt train``. Plain: PyTorch's attention, nothing compiled. Fast: Triton kernels,
+attention dropout drawn in them, the encoder compiled. A path's number is the mean loss of the last 100 steps; the fast one
+should lie within the spread of the plain seeds, and has the seed of the first.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tokengt.attention import AttentionConfig
+from tokengt.data.batching import epoch_steps
+from tokengt.data.store import Store
+from tokengt.model import TokenGT
+from tokengt.presets import regression
+from tokengt.training.config import TrainingConfig
+from tokengt.training.loop import Trainer
+from tokengt.training.optim import rate_at, set_rate
+from tokengt.training.parts import Part, Parts, token_counts
+from tokengt.training.processes import DeviceConfig, make_fabric
+from tokengt.training.tasks import Task
+
+STEPS, BATCH, LAST, SEEDS = 500, 256, 100, (0, 1, 2)
+LAYERS, DIM, HEADS = 6, 384, 16
+PRECISIONS = ("float32", "bfloat16")
+
+
+def trainer_of(store: Path, path: str, seed: int, precision: Any, device: Any) -> Trainer:
+    opened = Store.open(store).with_laplacian(16, "lowest", progress=False)
+    preset = regression()
+    attention = AttentionConfig(dropout=0.1, backend="bucketed" if path == "plain" else "triton")
+    encoder = replace(preset.encoder, num_layers=LAYERS, num_heads=HEADS, mlp_dim=DIM, attention=attention)
+    torch.manual_seed(seed)
+    model = TokenGT(replace(preset, dim=DIM, encoder=encoder))
+    everything = Part(torch.arange(len(opened)), opened.targets)
+    parts = Parts(opened.graphs, "graph", token_counts(opened.graphs, False), everything, everything, everything)
+    task = Task.fit("regression", opened.targets, ("target",))
+    config = TrainingConfig(
+        epochs=1, batch_size=BATCH, learning_rate=2e-4, clip=5.0, precision=precision, compile=path == "fast"
+    )
+    return Trainer(make_fabric(DeviceConfig(device), precision), model, parts, task, config, seed=seed)
+
+
+def losses(trainer: Trainer, seed: int) -> list[float]:
+    """The mean loss of every step, the rate rising over a tenth of them and falling to zero after."""
+    found, epoch = [], 0
+    while len(found) < STEPS:
+        places, tokens = trainer.parts.train.places, trainer.parts.tokens
+        for pieces in epoch_steps(places, tokens, trainer.config.batching, seed=seed, epoch=epoch, pieces=1):
+            if len(pieces[0]) < BATCH or len(found) == STEPS:
+                break
+            set_rate(trainer.optimizer, rate_at((len(found) + 0.5) / STEPS, trainer.config))
+            trainer.model.train()
+            loss, count = trainer.step(pieces)
+            trainer.state.step += 1
+            found.append(loss / count)
+        epoch += 1
+    return torch.stack(found).tolist()
+
+
+def run(options: argparse.Namespace) -> None:
+    trainer = trainer_of(options.store, options.path, options.seed, options.precision, options.device)
+    found = losses(trainer, options.seed)
+    name = f"{options.path}-{options.precision}-{options.seed}"
+    options.out.mkdir(parents=True, exist_ok=True)
+    described = {
+        "path": options.path,
+        "precision": options.precision,
+        "seed": options.seed,
+        "device": torch.cuda.get_device_name() if trainer.fabric.device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "model": f"{LAYERS} x {DIM}, {HEADS} heads, batch {BATCH}",
+        "losses": found,
+    }
+    (options.out / f"{name}.json").write_text(json.dumps(described) + "\n")
+    print(f"{name}: last {LAST} steps {statistics.fmean(found[-LAST:]):.5f}", flush=True)
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Several at a time: nothing is timed."""
+    runs = [("plain", seed, p) for p in PRECISIONS for seed in SEEDS] + [("fast", SEEDS[0], p) for p in PRECISIONS]
+    waiting = [
+        [sys.executable, __file__, "run", "--path", path, "--seed", str(seed), "--precision", precision]
+        + ["--store", str(options.store), "--out", str(options.out), "--device", options.device]
+        for path, seed, precision in reversed(runs)
+    ]
+    at_work: list[subprocess.Popen[bytes]] = []
+    while waiting or at_work:
+        while waiting and len(at_work) < options.at_once:
+            at_work.append(subprocess.Popen(waiting.pop(0)))
+        at_work.pop(0).wait()
+    judge(options)
+
+
+def judge(options: argparse.Namespace) -> None:
+    curves = [json.loads(file.read_text()) for file in sorted(options.out.glob("*-*-*.json"))]
+    rows = []
+    for precision in PRECISIONS:
+        ends = {
+            (c["path"], c["seed"]): statistics.fmean(c["losses"][-LAST:]) for c in curves if c["precision"] == precision
+        }
+        plain = [end for (path, _), end in ends.items() if path == "plain"]
+        fast = [end for (path, _), end in ends.items() if path == "fast"]
+        if plain and fast:
+            inside = min(plain) <= fast[0] <= max(plain)
+            rows.append({"precision": precision, "plain": plain, "fast": fast[0], "within_spread": inside})
+            print(
+                f"{precision}: plain {', '.join(f'{end:.5f}' for end in plain)}; fast {fast[0]:.5f}; within: {inside}"
+            )
+    (options.out / "summary.json").write_text(json.dumps(rows, indent=1) + "\n")
+    draw(curves, options.out / "curves.png")
+
+
+def draw(curves: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, precision in zip(figure.subplots(1, 2, sharey=True), PRECISIONS, strict=True):
+        for curve in (c for c in curves if c["precision"] == precision):
+            fast = curve["path"] == "fast"
+            smooth = torch.tensor(curve["losses"]).unfold(0, 20, 1).mean(1)
+            label = "kernels and compile" if fast else f"plain, seed {curve['seed']}"
+            axes.plot(
+                range(20, 20 + len(smooth)), smooth, color="C3" if fast else "0.6", lw=1.6 if fast else 1, label=label
+            )
+        axes.set(title=precision, xlabel="step (mean of 20)", yscale="log")
+        axes.legend(frameon=False)
+    figure.axes[0].set_ylabel("training loss")
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "all", "judge"))
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--path", choices=("plain", "fast"), default="plain")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--precision", choices=PRECISIONS, default="bfloat16")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    {"run": run, "all": run_all, "judge": judge}[options.what](options)
+
+
+if __name__ == "__main__":
+    main()
