@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengt.ragged import Segments, interleave, segment_sum
+from tokengt.ragged import Bucket, Segments, interleave, into_buckets, out_of_buckets, segment_sum
 
 lengths = st.lists(st.integers(0, 30), min_size=1, max_size=40)
 
@@ -42,7 +42,8 @@ def test_buckets_hold_every_row_once_and_little_padding(values: list[int]) -> No
         flat.append(bucket.rows.flatten())
     if flat:
         assert torch.equal(torch.cat(flat)[segments.from_buckets], torch.arange(segments.total))
-    assert sum(len(bucket.rows) for bucket in segments.buckets) == sum(length > 0 for length in values)
+    if segments.total:
+        assert sum(len(bucket.rows) for bucket in segments.buckets) == sum(length > 0 for length in values)
 
 
 @given(lengths)
@@ -51,3 +52,34 @@ def test_segment_sum_is_a_loop(values: list[int]) -> None:
     rows = torch.randn(segments.total, 3, dtype=torch.float64)
     parts = [part.sum(0) for part in rows.split(values)]
     assert torch.allclose(segment_sum(rows, segments), torch.stack(parts), atol=1e-14)
+
+
+@given(lengths, st.booleans(), st.integers(1, 20))
+def test_rows_go_into_buckets_and_come_back(values: list[int], ordered: bool, repeats: int) -> None:
+    values = sorted(values * repeats) if ordered else values * repeats
+    segments = Segments.from_lengths(torch.tensor(values, dtype=torch.int64))
+    rows = torch.randn(segments.total, 2, 3, dtype=torch.float64, requires_grad=True)
+    parts = into_buckets(rows, segments)
+    for part, bucket in zip(parts, segments.buckets, strict=True):
+        assert part.shape[:2] == bucket.rows.shape
+        assert torch.equal(part[bucket.mask] if bucket.mask is not None else part.flatten(0, 1), rows[_real(bucket)])
+    back = out_of_buckets(parts, segments)
+    assert torch.equal(back, rows)
+    (gradient,) = torch.autograd.grad((back * rows.detach()).sum(), rows)
+    assert torch.equal(gradient, rows)
+
+
+def _real(bucket: Bucket) -> torch.Tensor:
+    return bucket.rows.flatten() if bucket.mask is None else bucket.rows[bucket.mask]
+
+
+def test_neighbours_of_equal_length_stay_where_they_are() -> None:
+    segments = Segments.from_lengths(torch.tensor([2] * 9 + [0] + [5] * 7))
+    rows = torch.randn(segments.total, 3)
+    parts = into_buckets(rows, segments)
+    assert [tuple(part.shape) for part in parts] == [(9, 2, 3), (7, 5, 3)]
+    assert parts[1].data_ptr() == rows[18].data_ptr()
+    assert all(bucket.mask is None for bucket in segments.buckets)
+    shuffled = Segments.from_lengths(torch.tensor([2, 5] * 8))
+    assert not shuffled.in_order
+    assert into_buckets(torch.randn(shuffled.total, 3), shuffled)[0].shape == (8, 2, 3)

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from tokengt import AttentionConfig, EncoderConfig
@@ -84,3 +85,32 @@ def test_dropouts_act_in_training_only() -> None:
     assert not torch.allclose(encoder(x, segments), encoder(x, segments))
     encoder.eval()
     assert torch.equal(encoder(x, segments), encoder(x, segments))
+
+
+@pytest.mark.parametrize("links", [None, RowLinks(torch.tensor([1, 4]), torch.tensor([0, 3]))])
+@pytest.mark.parametrize("layers", [0, 1, 3])
+def test_wanted_rows_are_those_of_all(links: RowLinks | None, layers: int) -> None:
+    """Outputs and gradients, with and without the sparse basis, which needs all rows to the end."""
+    config = EncoderConfig(num_layers=layers, num_heads=2, mlp_dim=9, sparse_basis_residual=links is not None)
+    encoder = Encoder(DIM, config).double()
+    segments = Segments.from_lengths(torch.tensor([3, 1, 4]))
+    x = torch.randn(segments.total, DIM, dtype=torch.float64, requires_grad=True)
+    rows = torch.tensor([0, 3, 4, 6])
+    weights = torch.randn(4, DIM, dtype=torch.float64)
+    wanted, everything = encoder(x, segments, links, rows), encoder(x, segments, links)
+    assert torch.allclose(wanted, everything[rows], atol=1e-12)
+    inputs = [x, *(p for p in encoder.parameters() if p.requires_grad)]
+    for ours, theirs in zip(
+        torch.autograd.grad((wanted * weights).sum(), inputs),
+        torch.autograd.grad((everything[rows] * weights).sum(), inputs),
+        strict=True,
+    ):
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_wanted_rows_are_dropped_with_their_sequence() -> None:
+    segments = Segments.from_lengths(torch.tensor([2, 3] * 500))
+    rows = torch.cat([segments.starts, segments.offsets[1:] - 1])
+    out = drop_path(torch.ones(len(rows), 1), segments, 0.5, rows)[:, 0]
+    assert torch.equal(out[:1000], out[1000:])
+    assert set(out.tolist()) == {0.0, 2.0}

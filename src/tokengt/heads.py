@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
@@ -68,23 +68,29 @@ class Head(nn.Module):
         else:
             self.project = nn.Linear(width, config.out_dim)
 
-    def forward(self, tokens: TokenBatch, batch: GraphBatch, pairs: Tensor | None = None) -> Float[Tensor, "rows out"]:
-        out: Tensor = self.project(self._rows(tokens, batch, pairs))
+    def rows(self, tokens: TokenBatch) -> Int[Tensor, " rows"] | None:
+        """Which encoded tokens are read, each once; None when :meth:`read` is to choose among all of them."""
+        if self.config.level == "graph":
+            return tokens.graph_rows if self.config.readout == "token" else None
+        return None if self.config.level == "edge" else tokens.node_rows
+
+    def read(self, tokens: TokenBatch) -> Float[Tensor, "_ dim"]:
+        """A row a listed edge (two may share a token), or the sum over each graph's tokens."""
+        return tokens.edges if self.config.level == "edge" else tokens.pooled
+
+    def forward(
+        self, read: Float[Tensor, "rows dim"], batch: GraphBatch, pairs: Tensor | None = None
+    ) -> Float[Tensor, "_ out"]:
+        """Predict from the encoded tokens at :meth:`rows`, or from what :meth:`read` makes of all."""
+        if (pairs is None) == (self.config.level == "link"):
+            needs = "needs" if self.config.level == "link" else "takes no"
+            raise ValueError(f"a head of level {self.config.level!r} {needs} pairs")
+        out: Tensor = self.project(read if pairs is None else self._pairs(read, batch, pairs))
         return out
 
-    def _rows(self, tokens: TokenBatch, batch: GraphBatch, pairs: Tensor | None) -> Tensor:
-        level = self.config.level
-        if (pairs is None) == (level == "link"):
-            raise ValueError(f"a head of level {level!r} {'needs' if level == 'link' else 'takes no'} pairs")
-        if level == "graph":
-            return tokens.graph if self.config.readout == "token" else tokens.pooled
-        if level == "node":
-            return tokens.nodes
-        if level == "edge":
-            return tokens.edges
-        assert pairs is not None
+    def _pairs(self, nodes: Tensor, batch: GraphBatch, pairs: Tensor) -> Tensor:
         check_pairs(pairs, batch)
-        pairs, nodes = pairs.long(), tokens.nodes
+        pairs = pairs.long()
         first, second = nodes.index_select(0, pairs[0]), nodes.index_select(0, pairs[1])
         if self.config.symmetric:
             return torch.cat([first + second, first * second], 1)

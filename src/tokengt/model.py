@@ -99,8 +99,12 @@ class TokenGT(nn.Module):
             draw: which keyed draw to use at evaluation.
         """
         packed = as_batch(batch)
-        tokens = self.encode(packed, node_ids, generator, draw=draw)
-        out: Tensor = self.head(tokens, packed, pairs)
+        tokens, links = self._tokens(packed, node_ids, generator, draw)
+        # The last block need not compute what no head reads: most of its tokens.
+        rows = self.head.rows(tokens)
+        values = self.encoder(tokens.values, tokens.segments, links, rows)
+        read = values if rows is not None else self.head.read(tokens.with_values(values))
+        out: Tensor = self.head(read, packed, pairs)
         return out
 
     def encode(

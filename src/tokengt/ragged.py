@@ -16,6 +16,8 @@ from torch import Tensor
 
 # A bucket takes sequences down to this share of its longest. On a CPU padding costs time, on a GPU launches do.
 _BUCKET_RATIO = {"cpu": 0.9, "cuda": 0.6}
+# So many neighbours of one length, on average, make buckets that need no padding and no moving, but more of them.
+_RUN = {"cpu": 2, "cuda": 32}
 
 
 def to_device(host: Shaped[Tensor, "*shape"], device: torch.device | str) -> Shaped[Tensor, "*shape"]:
@@ -110,8 +112,29 @@ class Segments:
         return chosen.positions + first.index_select(0, chosen.ids), chosen
 
     @cached_property
+    def runs(self) -> tuple[Int[Tensor, " runs"], Int[Tensor, " runs"]]:
+        """Lengths and counts of neighbours of equal length, on the CPU."""
+        lengths = self.host_lengths
+        values, counts = torch.unique_consecutive(lengths[lengths > 0], return_counts=True)
+        return values, counts
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether buckets hold the rows as they lie, so that nothing is moved: sorted sequences, or a single one."""
+        _, counts = self.runs
+        least = _RUN.get(self.offsets.device.type, 32)
+        return len(counts) * least <= int(counts.sum()) or self.count == 1
+
+    @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
         """Every non-empty segment, grouped with others of similar length."""
+        if self.in_order:
+            places = torch.arange(self.total, device=self.offsets.device)
+            lengths, counts = self.runs
+            if not len(lengths):
+                return (Bucket(places.view(1, 0), None),)
+            parts = torch.split(places, (lengths * counts).tolist())
+            return tuple(Bucket(part.view(-1, n), None) for part, n in zip(parts, lengths.tolist(), strict=True))
         lengths, order = torch.sort(self.host_lengths, stable=True)
         ratio = _BUCKET_RATIO.get(self.offsets.device.type, 0.6)
         bounds = [int(torch.searchsorted(lengths, 1))]
@@ -173,19 +196,20 @@ class _Reorder(torch.autograd.Function):
 
 def into_buckets(rows: Float[Tensor, "tokens *rest"], segments: Segments) -> list[Float[Tensor, "_ _ *rest"]]:
     """Packed rows as one [sequences, width, ...] tensor a bucket. What padding holds must not reach any result."""
-    if segments.count == 1:
-        return [rows[None]]
-    slots: Tensor = _Reorder.apply(rows, segments.to_buckets, segments.from_buckets)  # type: ignore[no-untyped-call]
     shapes = [bucket.rows.shape for bucket in segments.buckets]
+    if segments.in_order:
+        parts = torch.split(rows, [shape.numel() for shape in shapes])
+        return [part.view(*shape, *rows.shape[1:]) for part, shape in zip(parts, shapes, strict=True)]
+    slots: Tensor = _Reorder.apply(rows, segments.to_buckets, segments.from_buckets)  # type: ignore[no-untyped-call]
     parts = torch.split(slots, [shape.numel() for shape in shapes])
     return [part.view(*shape, *rows.shape[1:]) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def out_of_buckets(parts: Sequence[Float[Tensor, "_ _ *rest"]], segments: Segments) -> Float[Tensor, "tokens *rest"]:
     """The inverse of :func:`into_buckets`; padding falls away."""
-    if segments.count == 1:
-        return parts[0][0]
-    return torch.cat([part.flatten(0, 1) for part in parts]).index_select(0, segments.from_buckets)
+    flat = [part.flatten(0, 1) for part in parts]
+    together = flat[0] if len(flat) == 1 else torch.cat(flat)
+    return together if segments.in_order else together.index_select(0, segments.from_buckets)
 
 
 def interleave(parts: Sequence[Segments]) -> tuple[Segments, list[Int[Tensor, " _"]]]:

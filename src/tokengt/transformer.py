@@ -87,11 +87,17 @@ def add_linked_rows(x: Float[Tensor, "tokens dim"], links: RowLinks) -> Float[Te
     return x.index_add(0, links.targets, x.index_select(0, links.sources))
 
 
-def drop_path(x: Float[Tensor, "tokens dim"], segments: Segments, rate: float) -> Float[Tensor, "tokens dim"]:
-    """Drop whole sequences' rows with probability ``rate`` and rescale the rest (stochastic depth)."""
+def drop_path(
+    x: Float[Tensor, "rows dim"], segments: Segments, rate: float, rows: Int[Tensor, " rows"] | None = None
+) -> Float[Tensor, "rows dim"]:
+    """Drop whole sequences' rows with probability ``rate`` and rescale the rest (stochastic depth).
+
+    ``rows`` says which of the sequences' rows ``x`` holds; None for all.
+    """
     keep = torch.rand(segments.count, device=x.device) >= rate
     factor = keep.to(x.dtype) / (1 - rate)
-    return x * factor.index_select(0, segments.ids)[:, None]
+    ids = segments.ids if rows is None else segments.ids.index_select(0, rows)
+    return x * factor.index_select(0, ids)[:, None]
 
 
 class Mlp(nn.Module):
@@ -123,16 +129,20 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.residual_dropout)
         self.drop_rate = drop_rate
 
-    def forward(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> Float[Tensor, "tokens dim"]:
-        x = x + self._branch(self.attention(self.attention_norm(x), segments), segments)
-        return x + self._branch(self.mlp(self.mlp_norm(x)), segments)
+    def forward(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
+    ) -> Float[Tensor, "_ dim"]:
+        """All rows, or those at ``rows``: they attend to all, and the others are not worked out."""
+        attended = self.attention(self.attention_norm(x), segments, rows)
+        x = (x if rows is None else x.index_select(0, rows)) + self._branch(attended, segments, rows)
+        return x + self._branch(self.mlp(self.mlp_norm(x)), segments, rows)
 
     def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
         return self.attention.attention_weights(self.attention_norm(x), segments)
 
-    def _branch(self, x: Tensor, segments: Segments) -> Tensor:
+    def _branch(self, x: Tensor, segments: Segments, rows: Tensor | None) -> Tensor:
         x = self.dropout(x)
-        return drop_path(x, segments, self.drop_rate) if self.training and self.drop_rate else x
+        return drop_path(x, segments, self.drop_rate, rows) if self.training and self.drop_rate else x
 
 
 class Encoder(nn.Module):
@@ -157,11 +167,22 @@ class Encoder(nn.Module):
             block.attention.prepare(segments)
 
     def forward(
-        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
-    ) -> Float[Tensor, "tokens dim"]:
+        self,
+        x: Float[Tensor, "tokens dim"],
+        segments: Segments,
+        links: RowLinks | None = None,
+        rows: Int[Tensor, " rows"] | None = None,
+    ) -> Float[Tensor, "_ dim"]:
+        """All encoded tokens, or those at ``rows``, which the last block then works out alone."""
         x = self.input_dropout(self.input_norm(x))
-        for block in self.blocks:
-            x = self._step(block, x, segments, links)
+        if rows is None or not len(self.blocks) or self._linked(links):
+            for block in self.blocks:
+                x = self._step(block, x, segments, links)
+            x = x if rows is None else x.index_select(0, rows)
+        else:
+            for block in self.blocks[:-1]:
+                x = block(x, segments)
+            x = self.blocks[-1](x, segments, rows)
         out: Tensor = self.final_norm(x)
         return out
 
@@ -186,4 +207,7 @@ class Encoder(nn.Module):
 
     def _step(self, block: nn.Module, x: Tensor, segments: Segments, links: RowLinks | None) -> Tensor:
         out: Tensor = block(x, segments)
-        return add_linked_rows(out, links) if self.config.sparse_basis_residual and links is not None else out
+        return add_linked_rows(out, links) if links is not None and self._linked(links) else out
+
+    def _linked(self, links: RowLinks | None) -> bool:
+        return self.config.sparse_basis_residual and links is not None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.attention.favor import default_num_features, draw_projection, favor_attention
@@ -84,8 +84,12 @@ class MultiheadAttention(nn.Module):
         self.register_buffer("projection", projection)
         self.register_buffer("draw_age", age)
 
-    def forward(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> Float[Tensor, "tokens dim"]:
-        out: Tensor = self.out_proj(self._attend(x, segments).flatten(1))
+    def forward(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
+    ) -> Float[Tensor, "_ dim"]:
+        """What every row attends to, or only those at ``rows``."""
+        attended = self._attend(x, segments).flatten(1)
+        out: Tensor = self.out_proj(attended if rows is None else attended.index_select(0, rows))
         return out
 
     def prepare(self, segments: Segments) -> None:
