@@ -1,14 +1,13 @@
-"""Does the fast path learn what the plain one learns? The loss of 500 steps with our kernels and ``torch.compile``, beside three
-seeds of the plain path.
+"""Does the fast path learn what the plain one learns? The loss of 500 steps, beside three seeds of the plain path.
 
-    tokengt prepare molecules.csv --target NAME --out store                       # where RDKit is
-    python benchmarks/loss_curves.py run --store store --path plain --seed 0 --precision bfloat16 --out curves    # one curve
-    python benchmarks/loss_curves.py all --store store --out curves               # all eight, four at a time
-    python benchmarks/loss_curves.py judge --out curves                           # summary.json and curves.png
+    tokengt prepare molecules.csv --target NAME --out store                   # where RDKit is
+    python benchmarks/loss_curves.py all --store store --out curves           # all eight curves, four at a time
+    python benchmarks/loss_curves.py run --store store --out curves --path fast --seed 0 --precision bfloat16
+    python benchmarks/loss_curves.py judge --out curves                       # summary.json and curves.png
 
-Both paths are the training loop of ``tokengt train``. Plain: PyTorch's attention, nothing compiled. Fast: Triton kernels,
-attention dropout drawn in them, the encoder compiled. A path's number is the mean loss of the last 100 steps; the fast one
-should lie within the spread of the plain seeds, and has the seed of the first.
+Both paths are the training loop of ``tokengt train``. Plain: PyTorch's attention, nothing compiled. Fast: Triton
+kernels, attention dropout drawn in them, the encoder compiled. A path's number is the mean loss of the last 100 steps;
+the fast one should lie within the spread of the plain seeds, and has the seed of the first.
 """
 
 import argparse
@@ -94,8 +93,10 @@ def run_all(options: argparse.Namespace) -> None:
     """Several at a time: nothing is timed."""
     runs = [("plain", seed, p) for p in PRECISIONS for seed in SEEDS] + [("fast", SEEDS[0], p) for p in PRECISIONS]
     waiting = [
-        [sys.executable, __file__, "run", "--path", path, "--seed", str(seed), "--precision", precision]
-        + ["--store", str(options.store), "--out", str(options.out), "--device", options.device]
+        [
+            *(sys.executable, __file__, "run", "--path", path, "--seed", str(seed), "--precision", precision),
+            *("--store", str(options.store), "--out", str(options.out), "--device", options.device),
+        ]
         for path, seed, precision in reversed(runs)
     ]
     at_work: list[subprocess.Popen[bytes]] = []

@@ -41,7 +41,9 @@ class PaddedTokenGT(nn.Module):
         if head.config.level == "graph" and head.config.readout == "token":
             out: Tensor = head.project(x[:, 0])
         else:
-            out = head(tokens.with_values(x[segments.ids, segments.positions]), batch)
+            values, rows = x[segments.ids, segments.positions], head.rows(tokens)
+            read = head.read(tokens.with_values(values)) if rows is None else values.index_select(0, rows)
+            out = head(read, batch)
         return out
 
     @eager_only
