@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -49,7 +52,7 @@ def test_drop_path_keeps_or_drops_whole_sequences() -> None:
 
 def test_drop_rates_rise_linearly() -> None:
     encoder = Encoder(DIM, EncoderConfig(num_layers=4, num_heads=2, drop_path=0.1))
-    assert [round(block.drop_rate, 6) for block in encoder.blocks] == [0.025, 0.05, 0.075, 0.1]
+    assert [round(float(block.drop_rate), 6) for block in encoder.blocks] == [0.025, 0.05, 0.075, 0.1]
 
 
 def test_linked_rows_by_hand() -> None:
@@ -114,3 +117,31 @@ def test_wanted_rows_are_dropped_with_their_sequence() -> None:
     out = drop_path(torch.ones(len(rows), 1), segments, 0.5, rows)[:, 0]
     assert torch.equal(out[:1000], out[1000:])
     assert set(out.tolist()) == {0.0, 2.0}
+
+
+def test_blocks_share_one_compilation() -> None:
+    """In a process of its own: the tests' type checks do not trace."""
+    script = """
+import torch
+from torch._dynamo.utils import counters
+from tokengt.ragged import Segments
+from tokengt.transformer import Encoder, EncoderConfig
+
+def graphs(layers):
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    encoder = Encoder(8, EncoderConfig(num_layers=layers, num_heads=2, mlp_dim=8, drop_path=0.1))
+    plain = encoder.state_dict().keys()
+    for block in encoder.blocks:
+        block.compile(dynamic=True, backend="aot_eager")
+    for lengths in ([3, 4], [5, 2, 6], [7, 7]):
+        segments = Segments.from_lengths(torch.tensor(lengths))
+        encoder.prepare(segments)
+        encoder(torch.randn(segments.total, 8), segments).sum().backward()
+    assert encoder.state_dict().keys() == plain
+    return counters["stats"]["unique_graphs"]
+
+assert graphs(2) == graphs(5) > 0
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -88,7 +88,10 @@ def add_linked_rows(x: Float[Tensor, "tokens dim"], links: RowLinks) -> Float[Te
 
 
 def drop_path(
-    x: Float[Tensor, "rows dim"], segments: Segments, rate: float, rows: Int[Tensor, " rows"] | None = None
+    x: Float[Tensor, "rows dim"],
+    segments: Segments,
+    rate: float | Float[Tensor, ""],
+    rows: Int[Tensor, " rows"] | None = None,
 ) -> Float[Tensor, "rows dim"]:
     """Drop whole sequences' rows with probability ``rate`` and rescale the rest (stochastic depth).
 
@@ -119,6 +122,8 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     """H = X + MSA(norm(X)), then H + MLP(norm(H))."""
 
+    drop_rate: Tensor
+
     def __init__(self, dim: int, config: EncoderConfig, drop_rate: float) -> None:
         super().__init__()
         head_dim, value_dim = config.head_widths(dim)
@@ -127,7 +132,9 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
         self.mlp = Mlp(dim, config)
         self.dropout = nn.Dropout(config.residual_dropout)
-        self.drop_rate = drop_rate
+        self.drops = drop_rate > 0
+        # A tensor, so that one piece of compiled code serves the blocks with their different rates.
+        self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
 
     def forward(
         self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
@@ -142,7 +149,7 @@ class Block(nn.Module):
 
     def _branch(self, x: Tensor, segments: Segments, rows: Tensor | None) -> Tensor:
         x = self.dropout(x)
-        return drop_path(x, segments, self.drop_rate, rows) if self.training and self.drop_rate else x
+        return drop_path(x, segments, self.drop_rate, rows) if self.training and self.drops else x
 
 
 class Encoder(nn.Module):
@@ -198,6 +205,11 @@ class Encoder(nn.Module):
             maps.append(block.attention_weights(x, segments))
             x = self._step(block, x, segments, links)
         return maps
+
+    def compile_blocks(self) -> None:
+        """Put the blocks through ``torch.compile``: one at a time, so that one compilation serves them all."""
+        for block in self.blocks:
+            block.compile(dynamic=True)
 
     def configure_attention(self, config: AttentionConfig) -> None:
         """Switch every block's attention kernel, weights unchanged."""

@@ -89,7 +89,7 @@ def test_systems_train_the_same_first_step() -> None:
     setup = make_setup(replace(TINY, precision="float64", dropout=0.0))
     setup.model.set_attention(AttentionConfig())
     for block in setup.model.encoder.blocks:
-        block.drop_rate = 0.0
+        block.drops = False
     identifiers = replace(setup.model.config.identifiers, sign_flip=False, dropout=0.0)
     setup.model.config = replace(setup.model.config, identifiers=identifiers)
     systems = make_systems(setup)

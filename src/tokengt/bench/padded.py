@@ -67,7 +67,7 @@ class PaddedTokenGT(nn.Module):
 
     def _branch(self, block: Block, x: Tensor) -> Tensor:
         x = block.dropout(x)
-        if not self.training or not block.drop_rate:
+        if not self.training or not block.drops:
             return x
         keep = torch.rand(len(x), device=x.device) >= block.drop_rate
         return x * (keep.to(x.dtype) / (1 - block.drop_rate))[:, None, None]

@@ -28,7 +28,7 @@ class TrainingConfig:
         ema: decay of the exponential moving average of the weights that is validated and kept; 0 for none.
         patience: epochs without a better validation metric after which training stops; 0 for never.
         precision: "auto" is bfloat16 (mixed) on a GPU and float32 on a CPU.
-        compile: run the Transformer through ``torch.compile``: half a minute at the start, then faster on a GPU.
+        compile: put the Transformer's blocks through ``torch.compile``: a wait at the start, then faster on a GPU.
         checkpoint_seconds: longest time between two checkpoints; one is written after every epoch anyway.
     """
 

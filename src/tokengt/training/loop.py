@@ -25,7 +25,7 @@ from tokengt.training.checkpoint import Checkpoint, read_newest, write_checkpoin
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
-from tokengt.training.parts import Part, Parts, level_rows
+from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, whole
 from tokengt.training.progress import Progress
 from tokengt.training.tasks import Task
@@ -87,8 +87,7 @@ class Trainer:
         self.progress = progress or Progress(config.epochs, quiet=True)
         self.model = model.double() if config.precision == "float64" else model
         if config.compile:
-            # Its blocks are where the time goes; what is before them has shapes of its own in every batch.
-            self.model.encoder.compile(dynamic=True)
+            self.model.encoder.compile_blocks()
         self.forward = fabric.setup_module(Enveloped(self.model))
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
@@ -238,7 +237,7 @@ class Trainer:
         self.model.eval()
         batches = evaluation_batches(part.places, self.parts.tokens, AT_ONCE[self.fabric.device.type])
         world, rank = self.fabric.world_size, self.fabric.global_rank
-        _, rows = level_rows(self.parts.graphs, self.parts.level).take(part.places)
+        _, rows = self.parts.rows.take(part.places)
         out = torch.zeros(rows.total, self.task.out_dim, dtype=torch.float64, device=self.fabric.device)
         # Every process makes the same number of calls: a sharded model gathers its weights in each of them.
         for first in range(0, len(batches), world):
@@ -252,7 +251,7 @@ class Trainer:
 
     def _of(self, part: Part, table: Float[Tensor, "rows columns"]) -> Float[Tensor, "chosen columns"]:
         """The rows of a table that belong to a part's graphs."""
-        index, _ = level_rows(self.parts.graphs, self.parts.level).take(part.places)
+        index, _ = self.parts.rows.take(part.places)
         return table.index_select(0, index.cpu())
 
     def _targets(self, part: Part, places: Int[Tensor, " graphs"]) -> Float[Tensor, "rows targets"]:

@@ -5,6 +5,7 @@ nodes or edges live in one graph, their rows: the same graph then stands in ever
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -37,8 +38,9 @@ class Parts:
     valid: Part
     test: Part
 
-    @property
+    @cached_property
     def rows(self) -> Segments:
+        """Kept: a large data set has many, and every step asks."""
         return level_rows(self.graphs, self.level)
 
     def labels_a_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
