@@ -107,7 +107,9 @@ class Segments:
 
         One vectorised gather: no loop over segments. ``index`` is a CPU tensor.
         """
-        chosen = Segments.from_lengths(self.host_lengths.index_select(0, index), self.offsets.device)
+        # Of the chosen alone: there may be millions of others.
+        lengths = self.host.index_select(0, index + 1) - self.host.index_select(0, index)
+        chosen = Segments.from_lengths(lengths, self.offsets.device)
         first = self.starts.index_select(0, to_device(index, self.offsets.device))
         return chosen.positions + first.index_select(0, chosen.ids), chosen
 
