@@ -56,7 +56,10 @@ def trainer_of(store: Path, path: str, seed: int, precision: Any, device: Any) -
 
 def losses(trainer: Trainer, seed: int) -> list[float]:
     """The mean loss of every step, the rate rising over a tenth of them and falling to zero after."""
-    found, epoch = [], 0
+    found: list[torch.Tensor] = []
+    epoch = 0
+    if len(trainer.parts.train.places) < BATCH:
+        raise SystemExit(f"the store has {len(trainer.parts.train.places)} graphs; expected {BATCH} at least")
     while len(found) < STEPS:
         places, tokens = trainer.parts.train.places, trainer.parts.tokens
         for pieces in epoch_steps(places, tokens, trainer.config.batching, seed=seed, epoch=epoch, pieces=1):
@@ -103,7 +106,8 @@ def run_all(options: argparse.Namespace) -> None:
     while waiting or at_work:
         while waiting and len(at_work) < options.at_once:
             at_work.append(subprocess.Popen(waiting.pop(0)))
-        at_work.pop(0).wait()
+        if at_work.pop(0).wait():
+            raise SystemExit("a run failed; what it said stands above")
     judge(options)
 
 
@@ -155,6 +159,8 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    if options.what != "judge" and options.store is None:
+        parser.error("--store is needed")
     {"run": run, "all": run_all, "judge": judge}[options.what](options)
 
 

@@ -133,8 +133,7 @@ def graphs(layers):
     torch.manual_seed(0)
     encoder = Encoder(8, EncoderConfig(num_layers=layers, num_heads=2, mlp_dim=8, drop_path=0.1))
     plain = encoder.state_dict().keys()
-    for block in encoder.blocks:
-        block.compile(dynamic=True, backend="aot_eager")
+    encoder.compile_blocks(backend="aot_eager")
     for lengths in ([3, 4], [5, 2, 6], [7, 7]):
         segments = Segments.from_lengths(torch.tensor(lengths))
         encoder.prepare(segments)

@@ -34,6 +34,18 @@ class MergedEdges:
 
 
 @dataclass(frozen=True, eq=False)
+class KnownPairs:
+    """Merged edges, and the very tensors they were found in: of others they say nothing."""
+
+    merged: MergedEdges
+    edge_index: Integer[Tensor, "order edges"]
+    edge_features: Shaped[Tensor, "edges _"] | None
+
+    def of(self, edge_index: Tensor, edge_features: Tensor | None) -> MergedEdges | None:
+        return self.merged if self.edge_index is edge_index and self.edge_features is edge_features else None
+
+
+@dataclass(frozen=True, eq=False)
 class GraphBatch:
     """Many graphs, packed: rows of all graphs one after another, with offsets. Indices are global.
 
@@ -55,7 +67,7 @@ class GraphBatch:
     # Facts of the structure that were worked out before, a row a node: eigenvectors that need no second decomposition.
     node_facts: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict, repr=False)
     # Which listed edges are two directions of one, where that was worked out before.
-    merged: MergedEdges | None = field(default=None, repr=False)
+    _pairs: KnownPairs | None = field(default=None, repr=False)
     # Smallest and largest category of each column, beside the features they bound; cut or moved batches inherit them.
     _ranges: _Known = field(default_factory=dict, repr=False)
 
@@ -159,11 +171,12 @@ class GraphBatch:
 
     def to(self, device: torch.device | str) -> "GraphBatch":
         features = {name: _moved(getattr(self, name), device) for name in FEATURE_FIELDS}
+        index, merged = self.edge_index.to(device), self.merged
         return GraphBatch(
             nodes=self.nodes.to(device),
             node_features=features["node_features"],
             edges=self.edges.to(device),
-            edge_index=self.edge_index.to(device),
+            edge_index=index,
             edge_features=features["edge_features"],
             hyperedges=self.hyperedges.to(device),
             members=self.members.to(device),
@@ -172,7 +185,7 @@ class GraphBatch:
             graph_features=features["graph_features"],
             extras=self.extras,
             node_facts={name: fact.to(device) for name, fact in self.node_facts.items()},
-            merged=None if self.merged is None else self.merged.to(device),
+            _pairs=None if merged is None else KnownPairs(merged.to(device), index, features["edge_features"]),
             _ranges=self._inherited(features),
         )
 
@@ -196,6 +209,11 @@ class GraphBatch:
         return {
             name: (part, bounds) for name, part in features.items() if part is not None and (bounds := ranges[name])
         }
+
+    @property
+    def merged(self) -> MergedEdges | None:
+        """Which listed edges are two directions of one, if that is known."""
+        return None if self._pairs is None else self._pairs.of(self.edge_index, self.edge_features)
 
     @property
     def num_graphs(self) -> int:

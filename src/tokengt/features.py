@@ -77,7 +77,9 @@ class FeatureEncoder(nn.Module):
         if self.table is not None:
             index = features.long() + self.offsets
             if index.is_cuda and self.table.num_embeddings <= _WIDEST_MULTI_HOT:
-                return multi_hot(index, self.table.weight) @ self.table.weight
+                # In the table's own precision, as looking rows up is.
+                with torch.autocast("cuda", enabled=False):
+                    return multi_hot(index, self.table.weight) @ self.table.weight
             return F.embedding_bag(index, self.table.weight, mode="sum")
         if self.linear is not None:
             out: Tensor = self.linear(features.to(self.linear.weight.dtype))

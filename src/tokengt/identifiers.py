@@ -181,8 +181,10 @@ def haar_columns(gaussian: Float[Tensor, "graphs n columns"]) -> Float[Tensor, "
     and columns, exactly.
     """
     v, count = gaussian.tril(), gaussian.shape[2]
-    sign = v.diagonal(dim1=1, dim2=2).sign()
-    v.diagonal(dim1=1, dim2=2).add_(sign * torch.linalg.vector_norm(v, dim=1))
+    length = torch.linalg.vector_norm(v, dim=1)
+    # A node that is not there has a column of zeros; no other column has sign 0.
+    sign = torch.where(v.diagonal(dim1=1, dim2=2) < 0, -1.0, 1.0).to(v.dtype) * (length > 0)
+    v.diagonal(dim1=1, dim2=2).add_(sign * length)
     v = torch.nn.functional.normalize(v, dim=1)
     half = torch.eye(count, dtype=v.dtype, device=v.device) / 2
     inner = torch.linalg.solve_triangular((v.mT @ v).triu(1) + half, v[:, :count].mT, upper=True)

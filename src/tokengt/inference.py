@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
-from tokengt.data.batching import AT_ONCE, evaluation_batches
+from tokengt.data.batching import evaluation_batches, tokens_at_once
 from tokengt.data.packed import PackedGraphs
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
@@ -205,7 +205,7 @@ class Predictor:
     def _batches(self, graphs: PackedGraphs) -> list[Tensor]:
         undirected = self.spec.model.tokens.layout == "undirected"
         tokens = token_counts(graphs, undirected)
-        return evaluation_batches(torch.arange(len(graphs)), tokens, AT_ONCE[self.device.type])
+        return evaluation_batches(torch.arange(len(graphs)), tokens, tokens_at_once(self.device))
 
     def _check_spread(self, uncertainty: int, spread: str) -> None:
         if spread not in get_args(Spread):

@@ -123,9 +123,10 @@ class Segments:
     @cached_property
     def in_order(self) -> bool:
         """Whether buckets hold the rows as they lie, so that nothing is moved: sorted sequences, or a single one."""
-        _, counts = self.runs
+        lengths, counts = self.runs
         least = _RUN.get(self.offsets.device.type, 32)
-        return len(counts) * least <= int(counts.sum()) or self.count == 1
+        ordered = len(counts) <= 2 * len(torch.unique(lengths))
+        return (ordered and len(counts) * least <= int(counts.sum())) or self.count == 1
 
     @cached_property
     def buckets(self) -> tuple[Bucket, ...]:

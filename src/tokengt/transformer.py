@@ -1,7 +1,7 @@
 """The plain Transformer encoder: PreLN blocks over packed sequences of tokens."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -206,10 +206,10 @@ class Encoder(nn.Module):
             x = self._step(block, x, segments, links)
         return maps
 
-    def compile_blocks(self) -> None:
+    def compile_blocks(self, **options: Any) -> None:
         """Put the blocks through ``torch.compile``: one at a time, so that one compilation serves them all."""
         for block in self.blocks:
-            block.compile(dynamic=True)
+            block.compile(dynamic=True, **options)
 
     def configure_attention(self, config: AttentionConfig) -> None:
         """Switch every block's attention kernel, weights unchanged."""

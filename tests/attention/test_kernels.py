@@ -4,6 +4,8 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -98,20 +100,21 @@ def test_auto_takes_the_kernels_on_a_gpu_where_they_work_and_fit(monkeypatch: py
     monkeypatch.setattr(kernels, "_works", lambda device: True)
     monkeypatch.setattr(kernels, "make_plan", lambda segments, tiling: Plan(*PLAN))
 
-    def taken(longest: int, dtype: torch.dtype = torch.bfloat16, width: int = 24, device: str = "meta") -> bool:
-        host = torch.tensor([0, longest])
+    def taken(*lengths: int, dtype: torch.dtype = torch.bfloat16, width: int = 24, device: str = "cuda") -> bool:
         # A device of that name, without one at hand.
-        offsets = SimpleNamespace(device=SimpleNamespace(type="cuda" if device == "meta" else device))
-        segments = Segments.from_lengths(host.diff())
+        offsets = SimpleNamespace(device=SimpleNamespace(type=device))
+        segments = Segments.from_lengths(torch.tensor(lengths))
         object.__setattr__(segments, "offsets", offsets)
         return kernel_plan(segments, "auto", dtype=dtype, head_dim=width, value_dim=24) is not None
 
     assert taken(1)
     assert taken(512)
-    assert taken(45, torch.float32)
+    assert taken(45, dtype=torch.float32)
+    assert taken(513, *[45] * 200)
     assert not taken(513)
+    assert not taken(4000, *[45] * 200)
     assert not taken(0)
-    assert not taken(45, torch.float64)
+    assert not taken(45, dtype=torch.float64)
     assert not taken(45, width=129)
     assert not taken(45, device="cpu")
     monkeypatch.setattr(kernels, "_works", lambda device: False)
@@ -141,3 +144,24 @@ def test_asks_for_a_gpu() -> None:
     q, k, v = torch.randn(3, 5, 2, 8).unbind(0)
     with pytest.raises(ValueError, match=r"'triton' needs a GPU .*; got a tensor on cpu"):
         softmax_attention(q, k, v, Segments.from_lengths(torch.tensor([5])), backend="triton")
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_whether_kernels_work_does_not_depend_on_who_asks(
+    mode: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(kernels, "packed_attention", lambda rows, segments, **sizes: 2 * rows)
+    works = kernels._works.__wrapped__
+    with mode():
+        assert works(torch.device("cpu"))
+
+    def broken(*_: object, **__: object) -> torch.Tensor:
+        raise RuntimeError("no compiler\nat all")
+
+    monkeypatch.setattr(kernels, "packed_attention", broken)
+    with pytest.warns(UserWarning, match=r"do not run on cpu \(RuntimeError: no compiler\); using PyTorch's"):
+        assert not works(torch.device("cpu"))

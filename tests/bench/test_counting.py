@@ -6,26 +6,36 @@ from tokengt import AttentionConfig, EncoderConfig, HeadConfig, IdentifierConfig
 from tokengt.bench.counting import forward_flop, measured_peak
 
 
-def model(attention: AttentionConfig) -> TokenGT:
+def model(attention: AttentionConfig, head: HeadConfig | None = None) -> TokenGT:
     encoder = EncoderConfig(num_layers=2, num_heads=2, head_dim=4, value_dim=3, mlp_dim=16, attention=attention)
-    return TokenGT(TokenGTConfig(8, identifiers=IdentifierConfig(dim=5), encoder=encoder, head=HeadConfig(out_dim=3)))
+    return TokenGT(
+        TokenGTConfig(8, identifiers=IdentifierConfig(dim=5), encoder=encoder, head=head or HeadConfig(out_dim=3))
+    )
 
 
 # A block: 8 -> 2 (4 + 4 + 3) = 22, 2 x 3 = 6 -> 8, 8 -> 16 -> 8; identifiers: 2 x 5 -> 8.
 BLOCK, IDS, HEAD = 8 * 22 + 6 * 8 + 8 * 16 + 16 * 8, 10 * 8, 8 * 3
+# Behind attention the last of the two blocks has the two rows that the head reads.
+FRONT, BACK = 8 * 22, 6 * 8 + 8 * 16 + 16 * 8
+LINEAR = 2 * (BLOCK + FRONT + IDS) * 8 + 2 * BACK * 2 + 2 * HEAD * 2
 LENGTHS = torch.tensor([3, 5])
 
 
 def test_softmax() -> None:
+    scores = 2 * (2 * 2 * (4 + 3) * (9 + 25))
+    assert forward_flop(model(AttentionConfig()), LENGTHS, rows=2) == LINEAR + scores
+
+
+def test_a_sum_over_all_tokens_needs_all() -> None:
     linear = 2 * (2 * BLOCK + IDS) * 8 + 2 * HEAD * 2
     scores = 2 * (2 * 2 * (4 + 3) * (9 + 25))
-    assert forward_flop(model(AttentionConfig()), LENGTHS, rows=2) == linear + scores
+    summed = model(AttentionConfig(), HeadConfig(out_dim=3, readout="sum"))
+    assert forward_flop(summed, LENGTHS, rows=2) == linear + scores
 
 
 def test_favor_is_linear_in_tokens() -> None:
-    linear = 2 * (2 * BLOCK + IDS) * 8 + 2 * HEAD * 2
     features = 2 * (4 * 2 * 11 * (4 + 3) * 8)
-    assert forward_flop(model(AttentionConfig(kind="favor", num_features=11)), LENGTHS, rows=2) == linear + features
+    assert forward_flop(model(AttentionConfig(kind="favor", num_features=11)), LENGTHS, rows=2) == LINEAR + features
 
 
 def test_the_peak_is_more_than_a_plain_loop_and_less_than_any_machine() -> None:

@@ -56,7 +56,9 @@ def test_json_prints_the_rows_alone(
         (["--scale", "0.5"], "scale is 0.5 with shape 'pcqm4mv2'; expected 1, or for 'physics' above 0 up to 1"),
         (["--batch", "-1"], "batch is -1; expected at least 0"),
         (["--dropout", "1.5"], "attention dropout is 1.5; expected 0 or more and below 1"),
-        (["--layers", "-2"], "dim is None, layers -2 and heads None; expected at least 1"),
+        (["--layers", "-2"], "layers is -2; expected at least 1"),
+        (["--layers", "0"], "layers is 0; expected at least 1"),
+        (["--out", "pyproject.toml"], f"{Path('pyproject.toml').absolute()} cannot be written to; give another --out"),
     ],
 )
 def test_a_wish_that_cannot_be_is_one_sentence(

@@ -1,5 +1,7 @@
 """PackedGraphs: the same graphs as a GraphBatch, in fewer bytes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -172,29 +174,67 @@ def test_one_graph_packs_like_many() -> None:
     assert_same(packed.gather([0, 0]), GraphBatch.collate([graph, graph]))
 
 
-def symmetric(graph: Graph) -> Graph:
-    """Every edge and its reverse, with the same features."""
+def symmetric(graph: Graph, featureless: bool) -> Graph:
+    """Every edge and its reverse, with the same features or none."""
     index = torch.cat([graph.edge_index, graph.edge_index.flip(0)], 1)
-    features = None if graph.edge_features is None else graph.edge_features.repeat(2, 1)
+    features = None if featureless or graph.edge_features is None else graph.edge_features.repeat(2, 1)
     return Graph(graph.node_features, index, features, num_nodes=graph.num_nodes)
 
 
-@given(st.lists(graphs(), min_size=1, max_size=6), st.integers(1, 8), st.data())
-def test_merged_edges_are_those_of_the_batch(members: list[Graph], at_once: int, data: st.DataObject) -> None:
-    """Worked out once for all graphs, in pieces of any size, they are what each batch would find."""
-    packed = PackedGraphs.from_batch(GraphBatch.collate([symmetric(graph) for graph in members]))
+@given(st.lists(st.tuples(graphs(), st.booleans()), min_size=1, max_size=6), st.integers(1, 8), st.data())
+def test_merged_edges_are_those_of_each_graph(
+    drawn: list[tuple[Graph, bool]], at_once: int, data: st.DataObject
+) -> None:
+    """Worked out once for all graphs, in pieces of any size, they are what a loop over one graph finds."""
+    featureless = drawn[0][1]
+    members = [symmetric(graph, featureless) for graph, _ in drawn]
+    packed = PackedGraphs.from_batch(GraphBatch.collate(members))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokengt.data.packed._EDGES_AT_ONCE", at_once)
         known = packed.with_merged_edges()
     assert known.with_merged_edges() is known
     chosen = data.draw(places(len(members)))
-    found = known.gather(chosen).merged
-    expected = merge_directions(packed.gather(chosen))
+    found = known.to("cpu").gather(chosen).merged
     assert found is not None
-    assert found.segments.host.tolist() == expected.segments.host.tolist()
-    assert torch.equal(found.first, expected.first)
-    assert torch.equal(found.of_edge, expected.of_edge)
-    assert merge_directions(known.to("cpu").gather(chosen)).first.tolist() == expected.first.tolist()
+    first, of_edge, edges, tokens = [], [], 0, 0
+    for place in chosen:
+        of_graph = pair_off(members[place])
+        count = max(of_graph, default=-1) + 1
+        first += [edges + of_graph.index(token) for token in range(count)]
+        of_edge += [tokens + token for token in of_graph]
+        edges, tokens = edges + len(of_graph), tokens + count
+    assert (found.first.tolist(), found.of_edge.tolist()) == (first, of_edge)
+    assert found.segments.total == tokens
+    again = merge_directions(packed.gather(chosen))
+    assert (again.first.tolist(), again.of_edge.tolist()) == (first, of_edge)
+
+
+def pair_off(graph: Graph) -> list[int]:
+    """The token of every edge: an edge meets the first open one that runs the other way with the same features."""
+    tokens: list[int] = []
+    waiting: dict[tuple[object, ...], list[int]] = {}
+    for edge, (u, v) in enumerate(graph.edge_index.T.tolist()):
+        features = () if graph.edge_features is None else tuple(graph.edge_features[edge].tolist())
+        partners = waiting.get((v, u, features), []) if u != v else []
+        if partners:
+            tokens.append(partners.pop(0))
+        else:
+            tokens.append(max(tokens, default=-1) + 1)
+            waiting.setdefault((u, v, features), []).append(tokens[-1])
+    return tokens
+
+
+def test_merged_edges_belong_to_the_edges_they_were_found_in() -> None:
+    pair = torch.tensor([[0, 1], [1, 0]])
+    graph = Graph(edge_index=pair, edge_features=torch.tensor([[1], [1]]), num_nodes=2)
+    packed = PackedGraphs.from_batch(GraphBatch.collate([graph])).with_merged_edges()
+    batch = packed.gather([0])
+    assert batch.merged is not None
+    assert batch.to("cpu").merged is not None
+    other = torch.tensor([[1], [2]])
+    assert replace(packed, edge_features=other).merged is None
+    with pytest.raises(ValueError, match="has no equal on its reverse"):
+        merge_directions(replace(batch, edge_features=other))
 
 
 def test_directions_that_differ_are_named_by_their_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,8 @@ def favor_attention(
 def _by_bucket(
     query: Tensor, key: Tensor, value: Tensor, segments: Segments, projection: Tensor, eps: float, fuse: bool
 ) -> Tensor:
+    if not segments.total:
+        return value
     outputs = []
     parts = (into_buckets(x, segments) for x in (query, key, value))
     for bucket, *qkv in zip(segments.buckets, *parts, strict=True):

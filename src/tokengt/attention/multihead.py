@@ -26,7 +26,7 @@ class AttentionConfig:
         redraw_interval: training forwards between new draws of the features; None keeps the first draw.
         eps: added to every FAVOR+ feature.
         backend: which softmax implementation; "auto" picks the fastest that applies: "triton", our own kernels, for
-            sequences of up to 512 tokens on a GPU, PyTorch's elsewhere.
+            sequences of up to some 512 tokens on a GPU, PyTorch's elsewhere.
     """
 
     kind: Literal["softmax", "favor"] = "softmax"

@@ -126,9 +126,13 @@ def model_config(config: BenchConfig, tokens: TokensConfig, classes: int) -> Tok
     large = config.shape == "physics"
     chosen = config.preset if config.preset != "auto" else "regression" if config.where.resolved == "cuda" else "small"
     base = small() if chosen == "small" or (large and config.preset == "auto") else regression()
-    dim, encoder = config.dim or base.dim, base.encoder
-    if dim < 1 or (config.layers or 1) < 1 or (config.heads or 1) < 1:
-        raise ValueError(f"dim is {config.dim}, layers {config.layers} and heads {config.heads}; expected at least 1")
+    encoder = base.encoder
+    preset = {"dim": base.dim, "layers": encoder.num_layers, "heads": encoder.num_heads}
+    sizes = {name: size if getattr(config, name) is None else getattr(config, name) for name, size in preset.items()}
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; expected at least 1")
+    dim = sizes["dim"]
     attention = replace(encoder.attention, backend=config.backend)
     mlp_dropout = encoder.mlp_dropout
     if config.dropout is not None:
@@ -138,8 +142,8 @@ def model_config(config: BenchConfig, tokens: TokensConfig, classes: int) -> Tok
     assert encoder.mlp_dim is not None
     encoder = replace(
         encoder,
-        num_layers=config.layers or encoder.num_layers,
-        num_heads=config.heads or encoder.num_heads,
+        num_layers=sizes["layers"],
+        num_heads=sizes["heads"],
         mlp_dim=max(1, encoder.mlp_dim * dim // base.dim),
         attention=attention,
         mlp_dropout=mlp_dropout,

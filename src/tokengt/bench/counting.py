@@ -19,18 +19,30 @@ TRAIN_FACTOR = 3
 def forward_flop(model: TokenGT, lengths: Int[Tensor, " graphs"], rows: int) -> float:
     """Floating-point operations of one forward, in matrix products only, no padding counted.
 
-    2 x weights x tokens for the linear maps of the blocks and of the identifiers, 2 x weights x rows for the head, and
-    per block softmax 2 H (d_H + d_v) sum_g length_g^2, or FAVOR+ with m features 4 H m (d_H + d_v) tokens.
+    2 x weights x tokens for the linear maps of the blocks and of the identifiers, 2 x weights x rows for the head and
+    for what the last block does with the rows that the head reads, and per block softmax
+    2 H (d_H + d_v) sum_g length_g^2, or FAVOR+ with m features 4 H m (d_H + d_v) tokens.
     Embeddings, norms and activations are left out; training costs three times as much.
     """
     tokens = float(lengths.sum())
     token_weights = _linear_weights(model.encoder) + _linear_weights(model.tokenizer)
     total = 2 * token_weights * tokens + 2 * _linear_weights(model.head) * rows
+    if len(model.encoder.blocks) and _reads_few(model):
+        last = model.encoder.blocks[-1]
+        assert isinstance(last, Block)
+        total -= 2 * (_linear_weights(last.mlp) + last.attention.out_proj.weight.numel()) * (tokens - rows)
     squares = float(lengths.double().square().sum())
     for block in model.encoder.blocks:
         assert isinstance(block, Block)
         total += _attention_flop(block.attention, tokens, squares)
     return total
+
+
+def _reads_few(model: TokenGT) -> bool:
+    """Whether the last block works out the rows of the head alone."""
+    head = model.config.head
+    reads_all = head.level == "edge" or (head.level == "graph" and head.readout == "sum")
+    return not reads_all and not model.config.encoder.sparse_basis_residual
 
 
 def _linear_weights(module: nn.Module) -> int:

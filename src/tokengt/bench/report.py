@@ -1,6 +1,7 @@
 """Rows of a benchmark: what a measurement is, how it is kept, how a person reads it."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,17 +87,29 @@ def results_file(folder: Path, shape: str, device: str) -> Path:
     return folder / f"bench-{shape}-{device}.json"
 
 
+def kept_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, none if there is none.
+
+    Raises:
+        ValueError: the file holds something else, or there can be none.
+    """
+    home = next(folder for folder in path.absolute().parents if folder.exists())
+    if not home.is_dir() or not os.access(home, os.W_OK):
+        raise ValueError(f"{home} cannot be written to; give another --out")
+    if not path.exists():
+        return []
+    try:
+        rows = json.loads(path.read_bytes())
+    except ValueError:
+        rows = None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path} holds no list of benchmark rows; move it away or give another --out")
+    return rows
+
+
 def keep_rows(path: Path, rows: Sequence[BenchRow]) -> None:
     """Add rows to a file of rows, in place of those of the same measurement; the file is written whole."""
-    old: Any = []
-    if path.exists():
-        try:
-            old = json.loads(path.read_bytes())
-        except ValueError:
-            old = None
-        if not isinstance(old, list) or not all(isinstance(row, dict) for row in old):
-            raise ValueError(f"{path} holds no list of benchmark rows; move it away or give another --out")
-    new = to_json(rows)
+    old, new = kept_rows(path), to_json(rows)
     fresh = {_identity(row) for row in new}
     kept = [row for row in old if _identity(row) not in fresh]
     write_whole(path, (json.dumps(kept + new, indent=1) + "\n").encode())

@@ -56,18 +56,18 @@ def _model_options(model: Any) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from tokengt.bench.report import keep_rows, lines, results_file, to_json
+    from tokengt.bench.report import keep_rows, kept_rows, lines, results_file, to_json
     from tokengt.bench.run import bench
     from tokengt.data.progress import say
 
     config = _config(options)
-    rows = bench(config, lambda line: say(f"bench: {line}"))
     path = results_file(options.out, config.shape, config.where.resolved)
+    kept_rows(path)  # says now, not after minutes, that none can be kept there
+    rows = bench(config, lambda line: say(f"bench: {line}"))
+    print(json.dumps(to_json(rows), indent=1) if options.json else "\n".join(lines(rows)))
     keep_rows(path, rows)
-    if options.json:
-        print(json.dumps(to_json(rows), indent=1))
-        return 0
-    print("\n".join([*lines(rows), "", f"rows kept in {path}"]))
+    if not options.json:
+        print(f"\nrows kept in {path}")
     return 0
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tokengt.draws import chain, mix
 
-# Tokens in one batch of an evaluation: a GPU is done with fewer before the host has launched the next.
-AT_ONCE = {"cpu": 2**14, "cuda": 2**16}
+# Tokens in one batch of an evaluation.
+_AT_ONCE, _AT_ONCE_ON_A_GPU = 2**14, 2**16
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,13 @@ def epoch_steps(
     return [list(flat[first : first + pieces]) for first in range(0, steps * pieces, pieces)]
 
 
+def tokens_at_once(device: torch.device) -> int:
+    """Of an evaluation: a GPU is done with few of them before the host has launched the next."""
+    return _AT_ONCE_ON_A_GPU if device.type == "cuda" else _AT_ONCE
+
+
 def evaluation_batches(
-    places: Int[Tensor, " chosen"], tokens: Int[Tensor, " graphs"], max_tokens: int = AT_ONCE["cpu"]
+    places: Int[Tensor, " chosen"], tokens: Int[Tensor, " graphs"], max_tokens: int = _AT_ONCE
 ) -> list[Tensor]:
     """``places`` sorted by tokens (ties as given) and cut into batches of at most ``max_tokens``.
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int, Integer, Shaped
 from torch import Tensor
 
-from tokengt.batch import FEATURE_FIELDS, CategoryRange, GraphBatch, MergedEdges, category_bounds
+from tokengt.batch import FEATURE_FIELDS, CategoryRange, GraphBatch, KnownPairs, MergedEdges, category_bounds
 from tokengt.interop.molecules import PackedMolecules
 from tokengt.ragged import Segments, to_device
 from tokengt.structure.tuples import merge_directions
@@ -40,7 +40,7 @@ class PackedGraphs:
     graph_features: Float[Tensor, "graphs _"] | None = None
     node_facts: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict)
     # Numbers inside each graph, like those of nodes.
-    merged: MergedEdges | None = None
+    _pairs: KnownPairs | None = field(default=None, repr=False)
 
     @classmethod
     def from_batch(cls, batch: GraphBatch) -> "PackedGraphs":
@@ -127,11 +127,13 @@ class PackedGraphs:
             "graph_features": _rows(self.graph_features, to_device(chosen, self.device)),
         }
         member_start = start.index_select(0, hyperedges.ids).index_select(0, members.ids)
+        edge_index = self.edge_index.index_select(1, edge_rows) + start.index_select(0, edges.ids)
+        merged = None if self.merged is None else _gather_merged(self.merged, chosen, edge_rows, edges)
         return GraphBatch(
             nodes=nodes,
             node_features=features["node_features"],
             edges=edges,
-            edge_index=self.edge_index.index_select(1, edge_rows) + start.index_select(0, edges.ids),
+            edge_index=edge_index,
             edge_features=features["edge_features"],
             hyperedges=hyperedges,
             members=members,
@@ -139,7 +141,7 @@ class PackedGraphs:
             hyperedge_features=features["hyperedge_features"],
             graph_features=features["graph_features"],
             node_facts={name: fact.index_select(0, node_rows) for name, fact in self.node_facts.items()},
-            merged=None if self.merged is None else _gather_merged(self.merged, chosen, edge_rows, edges),
+            _pairs=None if merged is None else KnownPairs(merged, edge_index, features["edge_features"]),
             _ranges={
                 name: (part, bounds)
                 for name, part in features.items()
@@ -153,8 +155,10 @@ class PackedGraphs:
         for name in ("nodes", "edges", "hyperedges", "members"):
             changed[name] = getattr(self, name).to(device)
         facts = {name: fact.to(device) for name, fact in self.node_facts.items()}
-        merged = None if self.merged is None else self.merged.to(device)
-        moved = replace(self, **changed, node_facts=facts, merged=merged)
+        pairs = None
+        if self.merged is not None:
+            pairs = KnownPairs(self.merged.to(device), changed["edge_index"], changed["edge_features"])
+        moved = replace(self, **changed, node_facts=facts, _pairs=pairs)
         vars(moved)["category_ranges"] = self.category_ranges
         return moved
 
@@ -167,7 +171,7 @@ class PackedGraphs:
         Raises:
             ValueError: both directions of an edge are listed but their features differ.
         """
-        if self.merged is not None:
+        if self.merged is not None or not len(self):
             return self
         steps = torch.arange(0, self.edges.total + _EDGES_AT_ONCE, _EDGES_AT_ONCE)
         bounds = torch.unique(torch.searchsorted(self.edges.host, steps).clamp(max=len(self)))
@@ -175,11 +179,16 @@ class PackedGraphs:
         parts = [self._merge(first, last) for first, last in pairwise(bounds)]
         lengths = torch.cat([part.segments.host_lengths for part in parts])
         merged = MergedEdges(
-            first=narrowed(torch.cat([part.first for part in parts])),
-            of_edge=narrowed(torch.cat([part.of_edge for part in parts])),
+            first=torch.cat([part.first for part in parts]),
+            of_edge=torch.cat([part.of_edge for part in parts]),
             segments=Segments.from_lengths(lengths, self.device),
         )
-        return replace(self, merged=merged)
+        return replace(self, _pairs=KnownPairs(merged, self.edge_index, self.edge_features))
+
+    @property
+    def merged(self) -> MergedEdges | None:
+        """Which edges are two directions of one, if that is known."""
+        return None if self._pairs is None else self._pairs.of(self.edge_index, self.edge_features)
 
     def _merge(self, first: int, last: int) -> MergedEdges:
         """Graphs ``first`` up to ``last``, in numbers inside each graph."""
@@ -187,8 +196,8 @@ class PackedGraphs:
         found = merge_directions(batch, numbered_from=first)
         listed, merged = batch.edges, found.segments
         return MergedEdges(
-            first=found.first - listed.starts.index_select(0, merged.ids),
-            of_edge=found.of_edge - merged.starts.index_select(0, listed.ids),
+            first=narrowed(found.first - listed.starts.index_select(0, merged.ids)),
+            of_edge=narrowed(found.of_edge - merged.starts.index_select(0, listed.ids)),
             segments=merged,
         )
 
@@ -209,7 +218,8 @@ class PackedGraphs:
     @property
     def nbytes(self) -> int:
         """What the arrays take, on disk or in a GPU's memory."""
-        return sum(tensor.nbytes for tensor in (*self.arrays().values(), *self.node_facts.values()))
+        merged = () if self.merged is None else (self.merged.first, self.merged.of_edge)
+        return sum(tensor.nbytes for tensor in (*self.arrays().values(), *self.node_facts.values(), *merged))
 
     @cached_property
     def category_ranges(self) -> dict[str, CategoryRange | None]:

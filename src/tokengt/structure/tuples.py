@@ -65,7 +65,8 @@ def merge_directions(batch: GraphBatch, numbered_from: int = 0) -> MergedEdges:
     _check_directions_agree(batch, pair, kind, backward, numbered_from)
     # The r-th (u, v) of a kind meets the r-th (v, u) of that kind.
     rank = _rank_within(mix(kind) + backward)
-    _, of_edge = torch.unique(mix(kind) + mix(rank), return_inverse=True)
+    # Not mix(kind) + mix(rank): kinds may be small numbers too, and a sum does not say which is which.
+    _, of_edge = torch.unique(mix(mix(kind) + rank), return_inverse=True)
     count = int(of_edge.max()) + 1 if batch.num_edges else 0
     place = torch.arange(batch.num_edges, device=batch.device)
     first = torch.full((count,), batch.num_edges, device=batch.device).scatter_reduce(0, of_edge, place, "amin")

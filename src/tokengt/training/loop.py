@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.data.batching import AT_ONCE, epoch_steps, evaluation_batches
+from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_once
 from tokengt.draws import chain
 from tokengt.files import remove_leftovers
 from tokengt.model import TokenGT
@@ -235,7 +235,7 @@ class Trainer:
     def outputs(self, part: Part) -> Float[Tensor, "rows out"]:
         """The model's outputs for the rows of a part's graphs, in their order, on the CPU of every process."""
         self.model.eval()
-        batches = evaluation_batches(part.places, self.parts.tokens, AT_ONCE[self.fabric.device.type])
+        batches = evaluation_batches(part.places, self.parts.tokens, tokens_at_once(self.fabric.device))
         world, rank = self.fabric.world_size, self.fabric.global_rank
         _, rows = self.parts.rows.take(part.places)
         out = torch.zeros(rows.total, self.task.out_dim, dtype=torch.float64, device=self.fabric.device)

@@ -16,7 +16,7 @@ __all__ = ["kernel_plan", "packed_attention", "planned_attention"]
 
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 _WIDEST_HEAD = 128
-# Beyond this many tokens a sequence, flash attention's larger tiles pay.
+# Where sequences are usually longer than this, flash attention's larger tiles pay.
 _LONGEST = 512
 _OLDEST_GPU = (8, 0)
 
@@ -93,12 +93,18 @@ def _decide(
     fits = dtype in _TYPES and max(head_dim, value_dim) <= _WIDEST_HEAD
     if backend == "triton":
         _refuse_unfit(device, dtype, head_dim, value_dim, fits)
-    elif not (fits and 0 < segments.max_length <= _LONGEST and device.type == "cuda" and _works(device)):
+    elif not (fits and 0 < _usual_length(segments) <= _LONGEST and device.type == "cuda" and _works(device)):
         object.__setattr__(segments, name, False)
         return False
     plan = make_plan(segments, choose_tiling(head_dim, value_dim, dtype.itemsize))
     object.__setattr__(segments, name, plan)
     return plan
+
+
+def _usual_length(segments: Segments) -> float:
+    """The mean over rows, not over sequences: where the work is."""
+    lengths = segments.host_lengths.double()
+    return float(lengths.square().sum() / lengths.sum().clamp(min=1))
 
 
 def _refuse_unfit(device: torch.device, dtype: torch.dtype, head_dim: int, value_dim: int, fits: bool) -> None:
@@ -125,10 +131,11 @@ def _works(device: torch.device) -> bool:
         return False
     if importlib.util.find_spec("triton") is None:
         return False
-    rows = torch.zeros(3, 48, dtype=torch.bfloat16, device=device, requires_grad=True)
-    segments = Segments.from_lengths(torch.tensor([1, 2]), device)
     try:
-        with torch.enable_grad():
+        # Whoever asks first may be in a mode without gradients; the answer is for all.
+        with torch.inference_mode(False), torch.enable_grad():
+            rows = torch.zeros(3, 48, dtype=torch.bfloat16, device=device, requires_grad=True)
+            segments = Segments.from_lengths(torch.tensor([1, 2]), device)
             out = packed_attention(rows, segments, num_heads=1, head_dim=16, value_dim=16)
             torch.autograd.grad(out.sum(), rows)
         torch.cuda.synchronize(device)
