@@ -106,7 +106,9 @@ def measure() -> list[dict[str, Any]]:
     rows = []
     for dataset, graphs in samples.items():
         chosen = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(0))[:GRAPHS]
-        batch = GraphBatch.collate(graphs).select(chosen)
+        # Longest first, as the training loop hands them on; to the padded reference the order is all one.
+        longest_first = torch.argsort(torch.tensor([graphs[i].num_nodes + graphs[i].num_edges for i in chosen]))
+        batch = GraphBatch.collate(graphs).select(chosen[longest_first.flip(0)])
         for phase, layout, dropout in cases:
             rows += [row | {"dataset": dataset} for row in compare(batch, phase, layout, dropout)]
     return rows
