@@ -165,7 +165,7 @@ class Encoder(nn.Module):
         self.final_norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
 
     def prepare(self, segments: Segments) -> None:
-        """Work out what of the sequences' lengths a forward needs: inside compiled code it would break the graph."""
+        """Work out what a forward needs to know of the sequences' lengths: compiled code would stop for it."""
         _ = segments.ids
         if len(self.blocks):
             # What is found is kept with the segments: one block asks for all.

@@ -93,7 +93,7 @@ class MultiheadAttention(nn.Module):
         return out
 
     def prepare(self, segments: Segments) -> None:
-        """Decide how to attend to these sequences: a compiled :meth:`forward` would leave its graph to decide."""
+        """Decide how to attend to these sequences: a compiled :meth:`forward` would stop to decide."""
         device, weight = segments.offsets.device.type, self.qkv_proj.weight
         mixed = torch.is_autocast_enabled(device)
         self._plan(segments, torch.get_autocast_dtype(device) if mixed else weight.dtype)

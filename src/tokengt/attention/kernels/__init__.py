@@ -68,8 +68,8 @@ def planned_attention(
 def kernel_plan(segments: Segments, backend: str, *, dtype: torch.dtype, head_dim: int, value_dim: int) -> Plan | None:
     """How our kernels take these sequences; None where another backend does.
 
-    Decided at the first call and kept with the segments, as their buckets are: compiled code finds it there and need
-    not leave its graph to decide.
+    Decided at the first call and kept with the segments, as their buckets are: compiled code finds it there and does
+    not stop to decide.
 
     Raises:
         ImportError: the backend is "triton", and it is not installed.
@@ -143,7 +143,7 @@ def _works(device: torch.device) -> bool:
         reason = str(error).splitlines()[0] if str(error) else ""
         warnings.warn(
             f"Triton's attention kernels do not run on {device} ({type(error).__name__}: {reason}); "
-            "using PyTorch's, which are slower on small graphs",
+            "using PyTorch's, which are slower on short sequences",
             stacklevel=2,
         )
         return False
