@@ -128,7 +128,9 @@ def choose_pairs(config: SeparationTable) -> dict[str, list[GraphPair]]:
     if config.sr25_pairs:
         graphs = strongly_regular_25(public_data("expressiveness"))
         pairs = list(pairwise(graphs))[: config.sr25_pairs]
-        chosen[f"SR25, {len(pairs)} pair{'s' if len(pairs) > 1 else ''}"] = [GraphPair(f"SR25 {place}", *pair) for place, pair in enumerate(pairs)]
+        chosen[f"SR25, {len(pairs)} pair{'s' if len(pairs) > 1 else ''}"] = [
+            GraphPair(f"SR25 {place}", *pair) for place, pair in enumerate(pairs)
+        ]
     return chosen
 
 
