@@ -285,6 +285,15 @@ def test_a_bad_category_elsewhere_in_the_data_set_stops_nobody_else() -> None:
     assert len(tokenizer(dataset.select([0]), None).values) == 4
 
 
+def test_places_and_features_are_not_taken_for_each_other() -> None:
+    """Edge (0, 1) of category 1 and edge (0, 2) of category 0: the numbers are the same, the edges are not."""
+    index = torch.tensor([[0, 0, 2, 1], [1, 2, 0, 0]])
+    graph = Graph(edge_index=index, edge_features=torch.tensor([[1], [0], [0], [1]]), num_nodes=3)
+    assert merge_directions(GraphBatch.collate([graph])).of_edge.tolist() == [0, 1, 1, 0]
+    repeated = Graph(edge_index=torch.tensor([[0, 0, 0, 1], [0, 0, 1, 0]]), num_nodes=2)
+    assert merge_directions(GraphBatch.collate([repeated])).of_edge.tolist() == [0, 1, 2, 2]
+
+
 @pytest.mark.parametrize("layout", ["directed", "undirected"])
 def test_no_step_asks_the_device(layout: Literal["directed", "undirected"]) -> None:
     """On the meta device there is nothing to ask: a batch is cut, identified and laid out from what the host knows."""

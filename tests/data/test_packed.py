@@ -174,20 +174,27 @@ def test_one_graph_packs_like_many() -> None:
     assert_same(packed.gather([0, 0]), GraphBatch.collate([graph, graph]))
 
 
-def symmetric(graph: Graph, featureless: bool) -> Graph:
-    """Every edge and its reverse, with the same features or none."""
-    index = torch.cat([graph.edge_index, graph.edge_index.flip(0)], 1)
-    features = None if featureless or graph.edge_features is None else graph.edge_features.repeat(2, 1)
+def symmetric(graph: Graph, features_are: str) -> Graph:
+    """Every edge and its reverse, shuffled, with the same features: floats, one of two categories, or none."""
+    assert graph.edge_features is not None
+    order = torch.randperm(2 * graph.num_edges, generator=torch.Generator().manual_seed(graph.num_edges))
+    index = torch.cat([graph.edge_index, graph.edge_index.flip(0)], 1)[:, order]
+    floats = graph.edge_features.repeat(2, 1)[order]
+    features = {"floats": floats, "categories": (floats[:, :1] > 0).long(), "none": None}[features_are]
     return Graph(graph.node_features, index, features, num_nodes=graph.num_nodes)
 
 
-@given(st.lists(st.tuples(graphs(), st.booleans()), min_size=1, max_size=6), st.integers(1, 8), st.data())
+@given(
+    st.lists(graphs(max_nodes=4), min_size=1, max_size=6),
+    st.sampled_from(["floats", "categories", "none"]),
+    st.integers(1, 8),
+    st.data(),
+)
 def test_merged_edges_are_those_of_each_graph(
-    drawn: list[tuple[Graph, bool]], at_once: int, data: st.DataObject
+    drawn: list[Graph], features_are: str, at_once: int, data: st.DataObject
 ) -> None:
     """Worked out once for all graphs, in pieces of any size, they are what a loop over one graph finds."""
-    featureless = drawn[0][1]
-    members = [symmetric(graph, featureless) for graph, _ in drawn]
+    members = [symmetric(graph, features_are) for graph in drawn]
     packed = PackedGraphs.from_batch(GraphBatch.collate(members))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokengt.data.packed._EDGES_AT_ONCE", at_once)

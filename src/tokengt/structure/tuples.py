@@ -3,11 +3,11 @@
 from functools import cache
 
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Int
 from torch import Tensor
 
 from tokengt.batch import GraphBatch, MergedEdges
-from tokengt.draws import chain, mix
+from tokengt.draws import chain
 from tokengt.ragged import Segments
 
 
@@ -61,12 +61,12 @@ def merge_directions(batch: GraphBatch, numbered_from: int = 0) -> MergedEdges:
     source, target = batch.edge_index
     pair = torch.minimum(source, target) * batch.num_nodes + torch.maximum(source, target)
     backward = (source > target).long()
-    kind = pair if batch.edge_features is None else mix(_row_hashes(batch.edge_features) + mix(pair))
+    # One chain over all that must agree. A sum of two hashes would not say which number was hashed in which.
+    kind = chain(torch.cat([pair[None], _feature_bits(batch)]))
     _check_directions_agree(batch, pair, kind, backward, numbered_from)
     # The r-th (u, v) of a kind meets the r-th (v, u) of that kind.
-    rank = _rank_within(mix(kind) + backward)
-    # Not mix(kind) + mix(rank): kinds may be small numbers too, and a sum does not say which is which.
-    _, of_edge = torch.unique(mix(mix(kind) + rank), return_inverse=True)
+    rank = _rank_within(kind + backward)
+    _, of_edge = torch.unique(kind + rank, return_inverse=True)
     count = int(of_edge.max()) + 1 if batch.num_edges else 0
     place = torch.arange(batch.num_edges, device=batch.device)
     first = torch.full((count,), batch.num_edges, device=batch.device).scatter_reduce(0, of_edge, place, "amin")
@@ -78,11 +78,14 @@ def merge_directions(batch: GraphBatch, numbered_from: int = 0) -> MergedEdges:
     return MergedEdges(first, new_number.index_select(0, of_edge), segments)
 
 
-def _row_hashes(features: Shaped[Tensor, "edges _"]) -> Int[Tensor, " edges"]:
-    """A 64-bit hash of every row: equal rows, equal hashes."""
+def _feature_bits(batch: GraphBatch) -> Int[Tensor, "columns edges"]:
+    """Edge features as integers: equal features, equal bits."""
+    features = batch.edge_features
+    if features is None:
+        return batch.edge_index[:0]
     # Adding zero turns -0.0 into 0.0, which compares equal but has other bits.
     bits = (features.double() + 0.0).view(torch.int64) if features.is_floating_point() else features.long()
-    return chain(bits.T) if bits.shape[1] else torch.zeros_like(bits[:, :0].sum(1))
+    return bits.T
 
 
 def _rank_within(keys: Int[Tensor, " edges"]) -> Int[Tensor, " edges"]:
