@@ -24,7 +24,9 @@ from tokengt import (
     TokenGTConfig,
     TokensConfig,
 )
+from tokengt.data.packed import PackedGraphs
 from tokengt.presets import PRESETS
+from tokengt.structure.laplacian import laplacian_fact
 
 KINDS = ["orf", "laplacian", "near_orthonormal", "random", "orf_first_order", "random_first_order", "none"]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -315,6 +317,15 @@ def test_compile_gives_the_same_numbers() -> None:
 def test_wrong_device_is_named() -> None:
     with pytest.raises(ValueError, match="the batch is on cpu but the model is on meta"):
         small_model().to("meta")(random_graph(2, 1))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_shapes_without_numbers(training: bool) -> None:
+    """The meta device has shapes only, and no autocast: a whole forward asks it for nothing else."""
+    graphs = PackedGraphs.from_batch(GraphBatch.collate([random_graph(5, 8, seed) for seed in range(3)]))
+    known = graphs.with_fact(laplacian_fact(4, "lowest"), torch.randn(15, 4)).to("meta")
+    model = small_model(ids=IdentifierConfig("laplacian", 4)).to("meta").train(training)
+    assert model(known.gather([2, 0])).shape == (2, model.config.head.out_dim)
 
 
 def test_what_is_no_graph_is_refused() -> None:

@@ -95,7 +95,7 @@ class MultiheadAttention(nn.Module):
     def prepare(self, segments: Segments) -> None:
         """Decide how to attend to these sequences: a compiled :meth:`forward` would stop to decide."""
         device, weight = segments.offsets.device.type, self.qkv_proj.weight
-        mixed = torch.is_autocast_enabled(device)
+        mixed = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         self._plan(segments, torch.get_autocast_dtype(device) if mixed else weight.dtype)
 
     def _plan(self, segments: Segments, dtype: torch.dtype) -> Plan | None:
