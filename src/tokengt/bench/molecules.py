@@ -116,8 +116,8 @@ def _grown(sizes: Ints, random: np.random.Generator) -> _Skeletons:
         parents[:, atom] = parent
         degrees[rows, parent] += inside
         degrees[:, atom] += inside
-    marks = np.zeros((3, count, longest), dtype=bool)
-    return _Skeletons(sizes, parents, np.full_like(parents, -1), degrees, marks[0], marks[1])
+    in_ring, ring_bond = np.zeros((2, count, longest), dtype=bool)
+    return _Skeletons(sizes, parents, np.full_like(parents, -1), degrees, in_ring, ring_bond)
 
 
 def _close_rings(trees: _Skeletons, rings_an_atom: float, random: np.random.Generator) -> None:

@@ -173,9 +173,8 @@ class PackedGraphs:
         """
         if self.merged is not None or not len(self):
             return self
-        steps = torch.arange(0, self.edges.total + _EDGES_AT_ONCE, _EDGES_AT_ONCE)
-        bounds = torch.unique(torch.searchsorted(self.edges.host, steps).clamp(max=len(self)))
-        bounds = torch.unique(torch.cat((torch.tensor([0, len(self)]), bounds))).tolist()
+        cuts = torch.searchsorted(self.edges.host, torch.arange(0, self.edges.total, _EDGES_AT_ONCE))
+        bounds = torch.unique(torch.cat((cuts, torch.tensor([0, len(self)])))).tolist()
         parts = [self._merge(first, last) for first, last in pairwise(bounds)]
         lengths = torch.cat([part.segments.host_lengths for part in parts])
         merged = MergedEdges(

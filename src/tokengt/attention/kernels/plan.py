@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tokengt.ragged import Segments
+from tokengt.ragged import Segments, to_device
 
 # Rows of queries, keys, values and output gradients that one program of the backward may hold.
 _TILE_BYTES = 96 * 2**10
@@ -76,5 +76,4 @@ def make_plan(segments: Segments, tiling: Tiling) -> Plan:
     bounds = torch.searchsorted(group, torch.arange(len(tiling.whole) + 2))
     sizes = torch.tensor([*((tile, 0) for tile in tiling.whole), (tiling.block, 1)])
     buckets = torch.cat((sizes, bounds[:-1, None], bounds[1:, None]), 1)
-    # Pageable memory is copied before the call returns, so nothing waits and nothing is overwritten.
-    return Plan(items.to(segments.offsets.device, non_blocking=True), buckets)
+    return Plan(to_device(items, segments.offsets.device), buckets)
