@@ -6,7 +6,7 @@
 
 A row's time is the attention of 12 layers of the paper's model (32 heads of 24, 1,024 molecules), forward and backward,
 from the rows that one linear layer writes to the gradient of those rows; every layer has tensors of its own, so that
-no cache holds them. ``--tune`` times each tile size alone with other warps, stages and units a program.
+no cache holds them. ``--tune`` times each tile size alone with other numbers of warps.
 """
 
 import argparse
@@ -223,9 +223,8 @@ def tune() -> list[dict[str, Any]]:
         generator = torch.Generator().manual_seed(tile)
         segments = segments_of(torch.randint(tile // 2 + 1, tile + 1, (MOLECULES,), generator=generator).tolist())
         for backward, dropout in product((False, True), (0.0, 0.1)):
-            for count, (stages, repeat) in product(counts, ((1, 1), (1, 2), (2, 2), (2, 4), (3, 8))):
-                setting = Launch(count, stages, repeat)
-                rows.append(tried(segments, Tiling(), setting, (backward, False, tile), dropout))
+            for count in counts:
+                rows.append(tried(segments, Tiling(), Launch(count), (backward, False, tile), dropout))
         best = sorted((row for row in rows if row["tile"] == tile), key=lambda row: row["milliseconds"])
         for backward, dropout in product((False, True), (0.0, 0.1)):
             same = [row for row in best if row["backward"] == backward and row["dropout"] == dropout]
@@ -236,6 +235,41 @@ def tune() -> list[dict[str, Any]]:
         rows.append(tried(segments, tiling, Launch(warps, stages), (backward, True, block), 0.1))
         print("65 to 128 tokens in a loop:", rows[-1], flush=True)
     return rows
+
+
+def crossing() -> list[dict[str, Any]]:
+    """One layer, sequences of one length: where PyTorch's kernels overtake ours, and whether 65 to 128 tokens loop."""
+    rows = []
+    for length in (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048):
+        segments = segments_of([length] * (48_000 // length))
+        row: dict[str, Any] = {"length": length, "tokens": segments.total, "heads": "32 of 24"}
+        systems: list[tuple[Backend, float]] = [
+            ("triton", 0.0), ("triton", 0.1), ("varlen", 0.0), ("bucketed", 0.0), ("bucketed", 0.1),
+        ]  # fmt: skip
+        for backend, dropout in systems:
+            row[f"{backend}, dropout {dropout}"] = layer_ms(segments, backend, dropout)
+        if 64 < length <= 128:
+            for name, tiling in (("one tile", Tiling()), ("loop", Tiling((16, 32, 64), 64))):
+                passes = [pass_ms(segments, tiling, 0.1, backward=backward) for backward in (False, True)]
+                row[f"{name}, forward and backward"] = passes
+        rows.append(row)
+        print({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}, flush=True)
+    return rows
+
+
+def layer_ms(segments: Segments, backend: Backend, dropout: float) -> float:
+    """One layer's forward and backward, replayed."""
+    qkv = torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16().requires_grad_()
+    grad = torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16()
+
+    def step() -> None:
+        if backend == "triton":
+            out = attend(qkv, segments, PAPER, dropout)
+        else:
+            out = softmax_attention(*split(qkv, PAPER), segments, dropout=dropout, backend=backend)
+        torch.autograd.grad(out, qkv, grad)
+
+    return milliseconds(replayed(step), 10)[0]
 
 
 def tried(
@@ -260,10 +294,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--check", action="store_true", help="check and stop")
+    parser.add_argument("--crossing", action="store_true", help="time sequences of 32 to 2,048 tokens and stop")
     parser.add_argument("--tune", action="store_true", help="try other launch settings as well")
     options = parser.parse_args()
     if options.pack:
         pack(options.pack)
+        return
+    if options.crossing:
+        options.out.write_text(json.dumps({"torch": torch.__version__, "crossing": crossing()}, indent=1) + "\n")
         return
     errors = check()
     for name, error in errors.items():
@@ -284,8 +322,8 @@ def main() -> None:
     result = {"torch": torch.__version__, "tiling": vars(choose_tiling(24, 24, 2)), "errors": errors, "rows": rows}
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     if options.tune:
-        tuned = [row for row in tune() if math.isfinite(row["milliseconds"])]
-        options.out.write_text(json.dumps(result | {"tuning": tuned}, indent=1) + "\n")
+        result |= {"tuning": [row for row in tune() if math.isfinite(row["milliseconds"])]}
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ class Segments:
         index = torch.arange(self.count, device=self.offsets.device)
         return torch.repeat_interleave(index, self.lengths, output_size=self.total)
 
-    @property
+    @cached_property
     def positions(self) -> Int[Tensor, " rows"]:
         """The place of every row inside its segment."""
         rows = torch.arange(self.total, device=self.offsets.device)
@@ -112,6 +112,15 @@ class Segments:
         chosen = Segments.from_lengths(lengths, self.offsets.device)
         first = self.starts.index_select(0, to_device(index, self.offsets.device))
         return chosen.positions + first.index_select(0, chosen.ids), chosen
+
+    def filled(self, total: int, count: int, longest: int) -> "Segments":
+        """The same and behind them more, up to ``total`` rows in ``count`` segments: full ones of ``longest``, then
+        what is left, then empty ones."""
+        left = total - self.total - longest * torch.arange(count - self.count)
+        assert int(left[:1].sum()) >= 0, "more rows than the total"
+        assert len(left), "no segment left to fill"
+        assert int(left[-1]) <= longest, "too few segments to fill"
+        return Segments.from_lengths(torch.cat([self.host_lengths, left.clamp(0, longest)]), self.offsets.device)
 
     @cached_property
     def runs(self) -> tuple[Int[Tensor, " runs"], Int[Tensor, " runs"]]:
@@ -197,13 +206,21 @@ class _Reorder(torch.autograd.Function):
         return grad.index_select(0, back), None, None
 
 
+def reorder(
+    rows: Float[Tensor, "rows *rest"], there: Int[Tensor, " slots"], back: Int[Tensor, " rows"]
+) -> Float[Tensor, "slots *rest"]:
+    """``rows[there]``, where row i is slot ``back[i]`` and no other slot gets a gradient."""
+    slots: Tensor = _Reorder.apply(rows, there, back)  # type: ignore[no-untyped-call]
+    return slots
+
+
 def into_buckets(rows: Float[Tensor, "tokens *rest"], segments: Segments) -> list[Float[Tensor, "_ _ *rest"]]:
     """Packed rows as one [sequences, width, ...] tensor a bucket. What padding holds must not reach any result."""
     shapes = [bucket.rows.shape for bucket in segments.buckets]
     if segments.in_order:
         parts = torch.split(rows, [shape.numel() for shape in shapes])
         return [part.view(*shape, *rows.shape[1:]) for part, shape in zip(parts, shapes, strict=True)]
-    slots: Tensor = _Reorder.apply(rows, segments.to_buckets, segments.from_buckets)  # type: ignore[no-untyped-call]
+    slots = reorder(rows, segments.to_buckets, segments.from_buckets)
     parts = torch.split(slots, [shape.numel() for shape in shapes])
     return [part.view(*shape, *rows.shape[1:]) for part, shape in zip(parts, shapes, strict=True)]
 

@@ -16,7 +16,7 @@ from tokengt.batch import GraphBatch, MergedEdges
 from tokengt.features import FeatureEncoder, FeatureSpec
 from tokengt.identifiers import IdentifierConfig, Identifiers
 from tokengt.interop.pyg import as_batch
-from tokengt.ragged import Segments, interleave, segment_sum
+from tokengt.ragged import Segments, interleave, reorder, segment_sum
 from tokengt.structure.tuples import bell_number, equality_patterns, merge_directions
 
 
@@ -172,7 +172,7 @@ class Tokenizer(nn.Module):
         edges = batch.edges if merged is None else merged.segments
         index = _pick(batch.edge_index[: self.config.order].T, merged)
         kinds = equality_patterns(index.T) if self.config.order > 2 else torch.full_like(index[:, 0], TokenKind.EDGE)
-        tokens, source = self._lay_out(batch, merged, edges, index, kinds)
+        tokens, source, place = self._lay_out(batch, merged, edges, index, kinds)
         edge_features = None if batch.edge_features is None else _pick(batch.edge_features, merged)
         hyper_kind = self.config.num_types - 1
         edge_kinds = TokenKind.EDGE if self.config.order == 2 else kinds
@@ -186,7 +186,7 @@ class Tokenizer(nn.Module):
             self._sum(batch.num_hyperedges, hyper_kind, *hyper_terms),
         ]
         values = torch.cat([part for part in parts if part is not None])
-        return tokens.with_values(values.index_select(0, source))
+        return tokens.with_values(reorder(values, source, place))
 
     def incident_rows(
         self, batch: GraphBatch, tokens: TokenBatch
@@ -204,8 +204,8 @@ class Tokenizer(nn.Module):
 
     def _lay_out(
         self, batch: GraphBatch, merged: MergedEdges | None, edges: Segments, index: Tensor, kinds: Tensor
-    ) -> tuple[TokenBatch, Int[Tensor, " tokens"]]:
-        """Where each token goes, and which row of [specials; nodes; edges; hyperedges] it takes."""
+    ) -> tuple[TokenBatch, Int[Tensor, " tokens"], Int[Tensor, " tokens"]]:
+        """Which row of [specials; nodes; edges; hyperedges] each token takes, and where each of those rows goes."""
         device, special = batch.device, 0 if self.special_tokens is None else len(self.special_tokens)
         parts = [Segments.uniform(batch.num_graphs, special, device), batch.nodes, edges, batch.hyperedges]
         segments, (special_rows, node_rows, edge_rows, hyperedge_rows) = interleave(parts)
@@ -229,7 +229,7 @@ class Tokenizer(nn.Module):
             edge_rows=edge_rows if merged is None else edge_rows.index_select(0, merged.of_edge),
             hyperedge_rows=hyperedge_rows,
         )
-        return tokens, source
+        return tokens, source, place
 
     def _specials(self, batch: GraphBatch) -> Tensor | None:
         if self.special_tokens is None:

@@ -1,5 +1,6 @@
 """The plain Transformer encoder: PreLN blocks over packed sequences of tokens."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,7 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.attention import AttentionConfig, MultiheadAttention, refuse_large_maps
+from tokengt.dropout import Dropout
 from tokengt.ragged import Segments
+from tokengt.replay import Replayer
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Mlp(nn.Module):
         self.up = nn.Linear(dim, hidden)
         self.down = nn.Linear(hidden, dim)
         self.activation = F.gelu if config.activation == "gelu" else F.relu
-        self.dropout = nn.Dropout(config.mlp_dropout)
+        self.dropout = Dropout(config.mlp_dropout)
 
     def forward(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
         out: Tensor = self.down(self.dropout(self.activation(self.up(x))))
@@ -131,18 +134,34 @@ class Block(nn.Module):
         self.attention = MultiheadAttention(dim, config.num_heads, head_dim, value_dim, config.attention)
         self.mlp_norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
         self.mlp = Mlp(dim, config)
-        self.dropout = nn.Dropout(config.residual_dropout)
+        self.dropout = Dropout(config.residual_dropout)
         self.drops = drop_rate > 0
         # A tensor, so that one piece of compiled code serves the blocks with their different rates.
         self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
+        self.use_halves(Block.halves)
+
+    def use_halves(self, halves: Callable[..., tuple[Tensor, Tensor | None]]) -> None:
+        """:meth:`halves`, or a compiled one: a function of the block, so that a copy of the block can share it."""
+        self._halves = halves
 
     def forward(
         self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
     ) -> Float[Tensor, "_ dim"]:
         """All rows, or those at ``rows``: they attend to all, and the others are not worked out."""
+        out, _ = self._halves(self, x, segments, rows)
+        return out
+
+    def halves(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
+    ) -> tuple[Float[Tensor, "_ dim"], Float[Tensor, "_ dim"] | None]:
+        """The block's output, and in training the H between its halves.
+
+        A compiler keeps for the backward what leaves the function, and would compute H again, which takes longer.
+        """
         attended = self.attention(self.attention_norm(x), segments, rows)
-        x = (x if rows is None else x.index_select(0, rows)) + self._branch(attended, segments, rows)
-        return x + self._branch(self.mlp(self.mlp_norm(x)), segments, rows)
+        middle = (x if rows is None else x.index_select(0, rows)) + self._branch(attended, segments, rows)
+        out = middle + self._branch(self.mlp(self.mlp_norm(middle)), segments, rows)
+        return out, middle if self.training else None
 
     def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
         return self.attention.attention_weights(self.attention_norm(x), segments)
@@ -159,10 +178,11 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.input_norm = nn.LayerNorm(dim) if config.input_norm else nn.Identity()
-        self.input_dropout = nn.Dropout(config.input_dropout)
+        self.input_dropout = Dropout(config.input_dropout)
         rates = [config.drop_path * (layer + 1) / config.num_layers for layer in range(config.num_layers)]
         self.blocks = nn.ModuleList([Block(dim, config, rate) for rate in rates])
         self.final_norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
+        self._replayer: Replayer | None = None
 
     def prepare(self, segments: Segments) -> None:
         """Work out what a forward needs to know of the sequences' lengths: compiled code would stop for it."""
@@ -181,6 +201,13 @@ class Encoder(nn.Module):
         rows: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "_ dim"]:
         """All encoded tokens, or those at ``rows``, which the last block then works out alone."""
+        if self._replayer is not None and self.training and torch.is_grad_enabled() and not self._linked(links):
+            out = self._replayer(x, segments, rows)
+            if out is not None:
+                return out
+        return self._run(x, segments, links, rows)
+
+    def _run(self, x: Tensor, segments: Segments, links: RowLinks | None = None, rows: Tensor | None = None) -> Tensor:
         x = self.input_dropout(self.input_norm(x))
         if rows is None or not len(self.blocks) or self._linked(links):
             for block in self.blocks:
@@ -208,8 +235,24 @@ class Encoder(nn.Module):
 
     def compile_blocks(self, **options: Any) -> None:
         """Put the blocks through ``torch.compile``: one at a time, so that one compilation serves them all."""
+        compiled = torch.compile(Block.halves, dynamic=True, **options)
         for block in self.blocks:
-            block.compile(dynamic=True, **options)
+            assert isinstance(block, Block)
+            block.use_halves(compiled)
+
+    def record_steps(self) -> None:
+        """From now on record what a training step does on the GPU, once a size, and replay it."""
+        if len(self.blocks):
+            block = self.blocks[0]
+            assert isinstance(block, Block)
+            trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+            self._replayer = Replayer(
+                lambda x, segments, rows: self._run(x, segments, None, rows), block.attention, trained
+            )
+
+    def forget_steps(self) -> None:
+        """Free the memory that :meth:`record_steps` has taken."""
+        self._replayer = None
 
     def configure_attention(self, config: AttentionConfig) -> None:
         """Switch every block's attention kernel, weights unchanged."""

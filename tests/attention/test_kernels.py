@@ -19,7 +19,8 @@ from tokengt.attention.kernels import kernel_plan
 from tokengt.attention.kernels.plan import Plan, Tiling, choose_tiling, make_plan, padded_width
 from tokengt.ragged import Segments
 
-PLAN = (torch.zeros(3, 0, dtype=torch.int32), torch.zeros(0, 4, dtype=torch.int64))
+ITEMS = torch.zeros(3, 0, dtype=torch.int32)
+PLAN = (ITEMS, ITEMS, torch.zeros(0, 4, dtype=torch.int64))
 TRITON = importlib.util.find_spec("triton") is not None
 
 

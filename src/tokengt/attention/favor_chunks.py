@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from tokengt.attention.favor_kernels import EAGER, ChunkKernels, wide
 
 # Entries of a chunk's features: what a CPU's cache holds; on a GPU, where each chunk costs launches, many more.
-_CHUNK_ENTRIES = {"cpu": 2**19, "cuda": 2**24}
+_CHUNK_ENTRIES = {"cpu": 2**19, "cuda": 2**26}
 
 Part = tuple[slice, slice, slice]
 

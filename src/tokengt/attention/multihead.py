@@ -8,8 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.attention.favor import default_num_features, draw_projection, favor_attention
-from tokengt.attention.kernels import kernel_plan, planned_attention
-from tokengt.attention.kernels.plan import Plan
+from tokengt.attention.kernels import Plan, keep_plan, kernel_plan, planned_attention
 from tokengt.attention.softmax import Backend, attention_weights, softmax_attention
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
@@ -92,11 +91,23 @@ class MultiheadAttention(nn.Module):
         out: Tensor = self.out_proj(attended if rows is None else attended.index_select(0, rows))
         return out
 
-    def prepare(self, segments: Segments) -> None:
-        """Decide how to attend to these sequences: a compiled :meth:`forward` would stop to decide."""
-        device, weight = segments.offsets.device.type, self.qkv_proj.weight
+    def prepare(self, segments: Segments) -> Plan | None:
+        """Decide how to attend to these sequences: a compiled :meth:`forward` would stop to decide.
+
+        The plan of our own kernels, or None where they are not used.
+        """
+        return self._plan(segments, self._dtype(segments))
+
+    def use_plan(self, segments: Segments, plan: Plan) -> None:
+        """Attend to these sequences by this plan from now on."""
+        dtype, backend = self._dtype(segments), self.config.backend
+        keep_plan(segments, plan, backend, dtype=dtype, head_dim=self.head_dim, value_dim=self.value_dim)
+
+    def _dtype(self, segments: Segments) -> torch.dtype:
+        """Of the projected rows."""
+        device = segments.offsets.device.type
         mixed = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-        self._plan(segments, torch.get_autocast_dtype(device) if mixed else weight.dtype)
+        return torch.get_autocast_dtype(device) if mixed else self.qkv_proj.weight.dtype
 
     def _plan(self, segments: Segments, dtype: torch.dtype) -> Plan | None:
         if self.projection is not None:

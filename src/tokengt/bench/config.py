@@ -23,6 +23,7 @@ _BATCH = {  # graphs a step that fill a GPU, and that two cores take in about a 
     "peptides": {"cuda": 64, "cpu": 16},
     "physics": {"cuda": 1, "cpu": 1},
 }
+_WARMUP_RECORDED = 30
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class BenchConfig:
         backend: of softmax attention.
         precision: as in training; "auto" is bfloat16 (mixed) on a GPU and float32 on a CPU.
         compile: both systems through ``torch.compile``.
+        cuda_graphs: with ``compile``, on a GPU: our training step is recorded and replayed, as in ``tokengt train``.
         phases: "train", "infer" or both.
         seed: of graphs, weights and draws.
         scale: "physics" only: share of its nodes and edges.
@@ -67,6 +69,7 @@ class BenchConfig:
     backend: Backend = "auto"
     precision: Precision = "auto"
     compile: bool = False
+    cuda_graphs: bool = True
     phases: tuple[Phase, ...] = ("infer", "train")
     seed: int = 0
     scale: float = 1.0
@@ -117,8 +120,23 @@ class BenchConfig:
     def training(self) -> TrainingConfig:
         """A rate so low that the weights stay where the comparison left them."""
         return TrainingConfig(
-            epochs=1, batch_size=self.graphs_a_step, learning_rate=1e-5, precision=self.precision, compile=self.compile
+            epochs=1,
+            batch_size=self.graphs_a_step,
+            learning_rate=1e-5,
+            precision=self.precision,
+            compile=self.compile,
+            cuda_graphs=self.cuda_graphs,
         )
+
+    @property
+    def recorded(self) -> bool:
+        """Whether our training step is replayed."""
+        return self.compile and self.cuda_graphs and self.where.resolved == "cuda"
+
+    @property
+    def warmup_steps(self) -> int:
+        """Before the clock of training runs: enough that most sizes of batches have come twice and are recorded."""
+        return max(self.warmup, _WARMUP_RECORDED) if self.recorded else self.warmup
 
 
 def model_config(config: BenchConfig, tokens: TokensConfig, classes: int) -> TokenGTConfig:

@@ -12,7 +12,7 @@ from tokengt.files import write_whole
 # Rows that agree in these are the same measurement: a new one takes the place of an old one.
 _IDENTITY = (
     *("shape", "device", "system", "phase", "layout", "dtype", "dropout"),
-    *("ids", "attention", "model", "batch", "compiled", "threads", "scale"),
+    *("ids", "attention", "model", "batch", "compiled", "cuda_graphs", "threads", "scale"),
 )
 
 
@@ -40,6 +40,7 @@ class BenchRow:
         batch: graphs a step.
         scale: of the graph's size ("physics").
         compiled: through ``torch.compile``.
+        cuda_graphs: recorded and replayed.
         compile_seconds: what the first call took longer than later ones; None when nothing is compiled.
         recompilations: graphs compiled while the clock ran; None when nothing is compiled.
         synchronisations: how often a step makes the host wait for the GPU; None on a CPU.
@@ -69,6 +70,7 @@ class BenchRow:
     batch: int
     scale: float
     compiled: bool
+    cuda_graphs: bool
     compile_seconds: float | None
     recompilations: int | None
     synchronisations: int | None
@@ -124,6 +126,7 @@ def lines(rows: Sequence[BenchRow]) -> list[str]:
     first = rows[0]
     scale = "" if first.scale == 1 else f" x {first.scale:g}"
     compiled = ", compiled" if first.compiled else ""
+    compiled += ", training replayed" if any(row.cuda_graphs for row in rows) else ""
     told = [
         f"{first.shape}{scale}, {first.layout}, {first.ids} identifiers, batch {first.batch:,}, {first.model}, "
         f"{first.attention} attention, {first.dtype}{compiled}",

@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,6 +21,10 @@ class Timing:
     graphs: tuple[int, ...]
     tokens: tuple[int, ...]
     memory_gib: float | None
+
+    def at_least(self, peak: int) -> "Timing":
+        """The same, the memory at its fullest being no less than these bytes."""
+        return self if self.memory_gib is None else replace(self, memory_gib=max(self.memory_gib, peak / 2**30))
 
     @property
     def graphs_per_s(self) -> float:
@@ -50,16 +54,25 @@ def allocated(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 
-def _timed(call: Round, device: torch.device) -> tuple[float, int, int, int]:
-    wait(device)
+def reset_peak(device: torch.device) -> None:
+    """Forget how full a GPU was."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Bytes in tensors on a GPU when there were most; 0 on a CPU."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+
+
+def _timed(call: Round, device: torch.device) -> tuple[float, int, int, int]:
+    wait(device)
+    reset_peak(device)
     start = time.perf_counter()
     graphs, tokens = call()
     wait(device)
     seconds = time.perf_counter() - start
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-    return seconds, graphs, tokens, peak
+    return seconds, graphs, tokens, peak_bytes(device)
 
 
 def _timing(found: Sequence[tuple[float, int, int, int]], device: torch.device, others: int) -> Timing:

@@ -53,6 +53,12 @@ def _model_options(model: Any) -> None:
     model.add_argument("--backend", default="auto", metavar="NAME", help="of softmax attention: auto, bucketed, ...")
     model.add_argument("--precision", choices=("auto", "float32", "bfloat16", "float64"), default="auto")
     model.add_argument("--compile", action=argparse.BooleanOptionalAction, default=False, help="both systems")
+    model.add_argument(
+        "--cuda-graphs",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="with --compile on a GPU: replay our training step, as tokengt train does (default: yes)",
+    )
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -75,6 +81,6 @@ def _config(options: argparse.Namespace) -> "BenchConfig":
     from tokengt.bench.config import BenchConfig
 
     names = ("shape", "device", "layout", "ids", "scale", "batch", "steps", "rounds", "seed")
-    model = ("preset", "layers", "dim", "heads", "dropout", "backend", "precision", "compile")
+    model = ("preset", "layers", "dim", "heads", "dropout", "backend", "precision", "compile", "cuda_graphs")
     phases: Any = ("infer", "train") if options.phase == "both" else (options.phase,)
     return BenchConfig(phases=phases, **{name: getattr(options, name) for name in (*names, *model)})

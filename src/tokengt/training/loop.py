@@ -91,6 +91,8 @@ class Trainer:
         self.forward = fabric.setup_module(Enveloped(self.model))
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
+        if self._records:
+            self.model.encoder.record_steps()
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
         if model.config.tokens.layout == "undirected":
@@ -115,6 +117,7 @@ class Trainer:
                     self._epoch()
             finally:
                 self.progress.close()
+                self.model.encoder.forget_steps()
         self._load_weights(self.best)
         return self.state
 
@@ -336,6 +339,12 @@ class Trainer:
             else:
                 state[name] = torch.zeros_like(parameter)
                 load_into(state[name], value)
+
+    @property
+    def _records(self) -> bool:
+        """Whether steps are recorded. Several processes, and weights in pieces, communicate inside a step."""
+        alone = self.fabric.world_size == 1 and not any(hasattr(p, "device_mesh") for p in self.parameters)
+        return self.config.compile and self.config.cuda_graphs and alone and self.fabric.device.type == "cuda"
 
     @property
     def _environment(self) -> dict[str, Any]:

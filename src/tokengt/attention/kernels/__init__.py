@@ -12,7 +12,7 @@ from tokengt.attention.kernels.plan import Plan, choose_tiling, make_plan
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
 
-__all__ = ["kernel_plan", "packed_attention", "planned_attention"]
+__all__ = ["Plan", "keep_plan", "kernel_plan", "packed_attention", "planned_attention"]
 
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 _WIDEST_HEAD = 128
@@ -77,27 +77,35 @@ def kernel_plan(segments: Segments, backend: str, *, dtype: torch.dtype, head_di
     """
     if backend not in ("auto", "triton"):
         return None
-    name = f"kernels_{backend}_{dtype.itemsize}_{head_dim}_{value_dim}"
-    known: Plan | bool | None = getattr(segments, name, None)
+    known: Plan | bool | None = getattr(segments, _name(backend, dtype, head_dim, value_dim), None)
     if known is None:
-        known = _decide(segments, name, backend, dtype, head_dim, value_dim)
+        known = _decide(segments, backend, dtype, head_dim, value_dim)
     return known if isinstance(known, Plan) else None
 
 
+def keep_plan(
+    segments: Segments, plan: Plan | bool, backend: str, *, dtype: torch.dtype, head_dim: int, value_dim: int
+) -> None:
+    """Have :func:`kernel_plan` find this plan, or False for another backend."""
+    object.__setattr__(segments, _name(backend, dtype, head_dim, value_dim), plan)
+
+
+def _name(backend: str, dtype: torch.dtype, head_dim: int, value_dim: int) -> str:
+    return f"kernels_{backend}_{dtype.itemsize}_{head_dim}_{value_dim}"
+
+
 @eager_only
-def _decide(
-    segments: Segments, name: str, backend: str, dtype: torch.dtype, head_dim: int, value_dim: int
-) -> Plan | bool:
+def _decide(segments: Segments, backend: str, dtype: torch.dtype, head_dim: int, value_dim: int) -> Plan | bool:
     """The plan, or False for another backend."""
     device = segments.offsets.device
     fits = dtype in _TYPES and max(head_dim, value_dim) <= _WIDEST_HEAD
     if backend == "triton":
         _refuse_unfit(device, dtype, head_dim, value_dim, fits)
-    elif not (fits and 0 < _usual_length(segments) <= _LONGEST and device.type == "cuda" and _works(device)):
-        object.__setattr__(segments, name, False)
-        return False
-    plan = make_plan(segments, choose_tiling(head_dim, value_dim, dtype.itemsize))
-    object.__setattr__(segments, name, plan)
+        apply = True
+    else:
+        apply = fits and 0 < _usual_length(segments) <= _LONGEST and device.type == "cuda" and _works(device)
+    plan = apply and make_plan(segments, choose_tiling(head_dim, value_dim, dtype.itemsize))
+    keep_plan(segments, plan, backend, dtype=dtype, head_dim=head_dim, value_dim=value_dim)
     return plan
 
 

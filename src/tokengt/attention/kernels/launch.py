@@ -15,11 +15,10 @@ from tokengt.attention.kernels.plan import padded_width
 
 @dataclass(frozen=True)
 class Launch:
-    """How a bucket's kernel runs: warps a program, stages of the loop's loads, units one program does in turn."""
+    """How a bucket's kernel runs: warps a program, stages of the loop's loads."""
 
     warps: int
     stages: int = 1
-    repeat: int = 1
 
 
 # By (backward, loops, tile size). Whole tiles of 32 and 64 are the fastest of 15 settings each on an H200 (heads of 24,
@@ -129,9 +128,8 @@ def _run(
             if begin == end:
                 continue
             launch = choose_launch(heads, tile, backward=backward, loops=bool(loops))
-            units = (end - begin) * heads.count
-            sizes = (begin, items.shape[1], units, len(tensors[0][0]))
-            kernels[loops][(triton.cdiv(units, launch.repeat),)](
+            sizes = (begin, items.shape[1], len(tensors[0][0]))
+            kernels[loops][((end - begin) * heads.count,)](
                 *tensors[loops], items, seed, *sizes, scale, threshold, rescale,
-                **constants, TILE=tile, REPEAT=launch.repeat, num_warps=launch.warps, num_stages=launch.stages,
+                **constants, TILE=tile, num_warps=launch.warps, num_stages=launch.stages,
             )  # fmt: skip

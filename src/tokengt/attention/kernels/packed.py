@@ -4,7 +4,8 @@
 Rows are [queries of all heads | keys of all heads | values of all heads], as one linear layer writes them; gradients
 go to rows of the same layout. A *unit* is one sequence (or one tile of a long one) and one head; heads run fastest, so
 that neighbouring programs read the same cache lines. ``items`` holds a start row, a length and a first query for every
-entry of the plan. Scores are in base 2 (``scale`` carries log2 e), and so are the saved log-sum-exps, [heads, tokens].
+entry of the plan; an entry of length 0 is room that nothing has taken. Scores are in base 2 (``scale`` carries log2 e),
+and so are the saved log-sum-exps, [heads, tokens].
 
 Every sum is in float32, and float32 factors are multiplied as two TF32 parts each (PRECISION). No program adds to
 memory that another one writes: results are the same in every run.
@@ -15,7 +16,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-_VARIES = ["entry", "entries", "units", "tokens", "threshold"]
+_VARIES = ["entry", "entries", "tokens", "threshold"]
 
 
 @triton.jit
@@ -77,90 +78,90 @@ def _weights(q, k, log_sum, key, length, scale, PRECISION: tl.constexpr):
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def forward_whole(
-    qkv, out, log_sums, items, seed, entry, entries, units, tokens, scale, threshold, rescale,
+    qkv, out, log_sums, items, seed, entry, entries, tokens, scale, threshold, rescale,
     HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    TILE: tl.constexpr, REPEAT: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    TILE: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A whole sequence in one tile; a program does REPEAT units one after another."""
+    """A whole sequence in one tile."""
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
     row = tl.arange(0, TILE)
-    for i in range(REPEAT):
-        unit = tl.program_id(0) * REPEAT + i
-        place, head = entry + unit // HEADS, unit % HEADS
-        start = tl.load(items + place, mask=unit < units, other=0).to(tl.int64)
-        length = tl.load(items + entries + place, mask=unit < units, other=0)
-        base = qkv + start * STRIDE
-        q = _load(base + head * KEY, row, length, STRIDE, KEY, KEY_PAD)
-        k = _load(base + (HEADS + head) * KEY, row, length, STRIDE, KEY, KEY_PAD)
-        v = _load(base + 2 * HEADS * KEY + head * VALUE, row, length, STRIDE, VALUE, VALUE_PAD)
-        scores = _dot(q, tl.trans(k), PRECISION) * scale
-        scores = tl.where((row < length)[None, :], scores, float("-inf"))
-        # A unit beyond the last has length 0 and stores nothing: it only must not make infinities. Elsewhere the
-        # largest weight is 1, so that neither limit changes a value.
-        top = tl.where(length > 0, tl.max(scores, 1), 0.0)
-        weights = tl.exp2(scores - top[:, None])
-        total = tl.maximum(tl.sum(weights, 1), 1.0)
-        tl.store(log_sums + head.to(tl.int64) * tokens + start + row, top + tl.log2(total), mask=row < length)
-        if DROPOUT:
-            keep = _keep(tl.load(seed), head, start.to(tl.int32) + row, 0, threshold, TILE)
-            weights = tl.where(keep, weights, 0.0)
-            total = total / rescale
-        values = _dot(weights.to(v.dtype), v, PRECISION) / total[:, None]
-        _store(out + (start * HEADS + head) * VALUE, row, length, values, HEADS * VALUE, VALUE, VALUE_PAD)
+    place, head = entry + tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
+    start = tl.load(items + place).to(tl.int64)
+    length = tl.load(items + entries + place)
+    if length == 0:
+        return
+    base = qkv + start * STRIDE
+    q = _load(base + head * KEY, row, length, STRIDE, KEY, KEY_PAD)
+    k = _load(base + (HEADS + head) * KEY, row, length, STRIDE, KEY, KEY_PAD)
+    v = _load(base + 2 * HEADS * KEY + head * VALUE, row, length, STRIDE, VALUE, VALUE_PAD)
+    scores = _dot(q, tl.trans(k), PRECISION) * scale
+    scores = tl.where((row < length)[None, :], scores, float("-inf"))
+    top = tl.max(scores, 1)
+    weights = tl.exp2(scores - top[:, None])
+    total = tl.sum(weights, 1)
+    tl.store(log_sums + head.to(tl.int64) * tokens + start + row, top + tl.log2(total), mask=row < length)
+    if DROPOUT:
+        keep = _keep(tl.load(seed), head, start.to(tl.int32) + row, 0, threshold, TILE)
+        weights = tl.where(keep, weights, 0.0)
+        total = total / rescale
+    values = _dot(weights.to(v.dtype), v, PRECISION) / total[:, None]
+    _store(out + (start * HEADS + head) * VALUE, row, length, values, HEADS * VALUE, VALUE, VALUE_PAD)
 
 
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def backward_whole(
-    qkv, grad_out, log_sums, grad_qkv, items, seed, entry, entries, units, tokens, scale, threshold, rescale,
+    qkv, grad_out, log_sums, grad_qkv, items, seed, entry, entries, tokens, scale, threshold, rescale,
     HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    TILE: tl.constexpr, REPEAT: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    TILE: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """All three gradients of a whole sequence; the weights are computed again."""
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
     LOG2E: tl.constexpr = 1.4426950408889634
     row = tl.arange(0, TILE)
-    for i in range(REPEAT):
-        unit = tl.program_id(0) * REPEAT + i
-        place, head = entry + unit // HEADS, unit % HEADS
-        start = tl.load(items + place, mask=unit < units, other=0).to(tl.int64)
-        length = tl.load(items + entries + place, mask=unit < units, other=0)
-        base = qkv + start * STRIDE
-        q = _load(base + head * KEY, row, length, STRIDE, KEY, KEY_PAD)
-        k = _load(base + (HEADS + head) * KEY, row, length, STRIDE, KEY, KEY_PAD)
-        v = _load(base + 2 * HEADS * KEY + head * VALUE, row, length, STRIDE, VALUE, VALUE_PAD)
-        g = _load(grad_out + (start * HEADS + head) * VALUE, row, length, HEADS * VALUE, VALUE, VALUE_PAD)
-        log_sum = tl.load(log_sums + head.to(tl.int64) * tokens + start + row, mask=row < length, other=0.0)
-        weights = _weights(q, k, log_sum, row, length, scale, PRECISION)
-        grad_weights = _dot(g, tl.trans(v), PRECISION)
-        used = weights
-        if DROPOUT:
-            keep = _keep(tl.load(seed), head, start.to(tl.int32) + row, 0, threshold, TILE)
-            used = tl.where(keep, weights * rescale, 0.0)
-            grad_weights = tl.where(keep, grad_weights * rescale, 0.0)
-        grad_v = _dot(tl.trans(used.to(g.dtype)), g, PRECISION)
-        delta = tl.sum(weights * grad_weights, 1)
-        grad_scores = (weights * (grad_weights - delta[:, None])).to(q.dtype)
-        grad_q = _dot(grad_scores, k, PRECISION) * (scale / LOG2E)
-        grad_k = _dot(tl.trans(grad_scores), q, PRECISION) * (scale / LOG2E)
-        base = grad_qkv + start * STRIDE
-        _store(base + head * KEY, row, length, grad_q, STRIDE, KEY, KEY_PAD)
-        _store(base + (HEADS + head) * KEY, row, length, grad_k, STRIDE, KEY, KEY_PAD)
-        _store(base + 2 * HEADS * KEY + head * VALUE, row, length, grad_v, STRIDE, VALUE, VALUE_PAD)
+    place, head = entry + tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
+    start = tl.load(items + place).to(tl.int64)
+    length = tl.load(items + entries + place)
+    if length == 0:
+        return
+    base = qkv + start * STRIDE
+    q = _load(base + head * KEY, row, length, STRIDE, KEY, KEY_PAD)
+    k = _load(base + (HEADS + head) * KEY, row, length, STRIDE, KEY, KEY_PAD)
+    v = _load(base + 2 * HEADS * KEY + head * VALUE, row, length, STRIDE, VALUE, VALUE_PAD)
+    g = _load(grad_out + (start * HEADS + head) * VALUE, row, length, HEADS * VALUE, VALUE, VALUE_PAD)
+    log_sum = tl.load(log_sums + head.to(tl.int64) * tokens + start + row, mask=row < length, other=0.0)
+    weights = _weights(q, k, log_sum, row, length, scale, PRECISION)
+    grad_weights = _dot(g, tl.trans(v), PRECISION)
+    used = weights
+    if DROPOUT:
+        keep = _keep(tl.load(seed), head, start.to(tl.int32) + row, 0, threshold, TILE)
+        used = tl.where(keep, weights * rescale, 0.0)
+        grad_weights = tl.where(keep, grad_weights * rescale, 0.0)
+    grad_v = _dot(tl.trans(used.to(g.dtype)), g, PRECISION)
+    delta = tl.sum(weights * grad_weights, 1)
+    grad_scores = (weights * (grad_weights - delta[:, None])).to(q.dtype)
+    grad_q = _dot(grad_scores, k, PRECISION) * (scale / LOG2E)
+    grad_k = _dot(tl.trans(grad_scores), q, PRECISION) * (scale / LOG2E)
+    base = grad_qkv + start * STRIDE
+    _store(base + head * KEY, row, length, grad_q, STRIDE, KEY, KEY_PAD)
+    _store(base + (HEADS + head) * KEY, row, length, grad_k, STRIDE, KEY, KEY_PAD)
+    _store(base + 2 * HEADS * KEY + head * VALUE, row, length, grad_v, STRIDE, VALUE, VALUE_PAD)
 
 
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def forward_looped(
-    qkv, out, log_sums, items, seed, entry, entries, units, tokens, scale, threshold, rescale,
+    qkv, out, log_sums, items, seed, entry, entries, tokens, scale, threshold, rescale,
     HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    TILE: tl.constexpr, REPEAT: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    TILE: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One tile of queries of a long sequence; a loop over its key tiles with the online softmax (REPEAT is unused)."""
+    """One tile of queries of a long sequence; a loop over its key tiles with the online softmax."""
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
     place, head = entry + tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
     start = tl.load(items + place).to(tl.int64)
     length = tl.load(items + entries + place)
+    if length == 0:
+        return
     tile = tl.load(items + 2 * entries + place)
     row = tl.arange(0, TILE)
     # Pointers move on from tile to tile: 64-bit offsets for every element would fill the registers.
@@ -197,9 +198,9 @@ def forward_looped(
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def backward_looped(
-    qkv, out, grad_out, log_sums, grad_qkv, items, seed, entry, entries, units, tokens, scale, threshold, rescale,
+    qkv, out, grad_out, log_sums, grad_qkv, items, seed, entry, entries, tokens, scale, threshold, rescale,
     HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    TILE: tl.constexpr, REPEAT: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    TILE: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of a long sequence, first as keys against every query tile, then as queries against every key tile.
 
@@ -210,6 +211,8 @@ def backward_looped(
     place, head = entry + tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
     begin = tl.load(items + place).to(tl.int64)
     length = tl.load(items + entries + place)
+    if length == 0:
+        return
     tile = tl.load(items + 2 * entries + place)
     row = tl.arange(0, TILE)
     start, left = begin + tile, length - tile

@@ -1,5 +1,6 @@
 """Which sequences share a tile size: decided on the host from host lengths, once a batch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,13 +27,29 @@ class Tiling:
 class Plan:
     """Entries sorted by bucket: a whole sequence each, or one tile of a long one.
 
-    ``items`` lies with the data: start row, length and first query of every entry. ``buckets`` holds tile size, whether
-    it loops, first entry and end; it stays on the CPU, so that reading it never waits for a GPU, and is a tensor, so
-    that a compiled model does not depend on its numbers.
+    ``items`` lies with the data: start row, length and first query of every entry; ``host`` is the same on the CPU.
+    ``buckets`` holds tile size, whether it loops, first entry and end; it stays on the CPU, so that reading it never
+    waits for a GPU, and is a tensor, so that a compiled model does not depend on its numbers.
     """
 
     items: Int[Tensor, "3 entries"]
+    host: Int[Tensor, "3 entries"]
     buckets: Int[Tensor, "buckets 4"]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Entries of every bucket."""
+        sizes: list[int] = (self.buckets[:, 3] - self.buckets[:, 2]).tolist()
+        return sizes
+
+    def with_room(self, room: Sequence[int]) -> "Plan":
+        """The same entries in buckets of these sizes: the kernels of other entries that fit are launched alike."""
+        ends = torch.tensor(room).cumsum(0)
+        host = self.host.new_zeros(3, int(ends[-1]))
+        buckets = torch.stack((self.buckets[:, 0], self.buckets[:, 1], ends - torch.tensor(room), ends), 1)
+        for (_, _, begin, end), place in zip(self.buckets.tolist(), buckets[:, 2].tolist(), strict=True):
+            host[:, place : place + end - begin] = self.host[:, begin:end]
+        return Plan(to_device(host, self.items.device), host, buckets)
 
 
 def padded_width(width: int) -> int:
@@ -76,4 +93,4 @@ def make_plan(segments: Segments, tiling: Tiling) -> Plan:
     bounds = torch.searchsorted(group, torch.arange(len(tiling.whole) + 2))
     sizes = torch.tensor([*((tile, 0) for tile in tiling.whole), (tiling.block, 1)])
     buckets = torch.cat((sizes, bounds[:-1, None], bounds[1:, None]), 1)
-    return Plan(to_device(items, segments.offsets.device), buckets)
+    return Plan(to_device(items, segments.offsets.device), items, buckets)

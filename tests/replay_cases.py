@@ -1,0 +1,133 @@
+"""What recorded training steps must do. Needs a GPU with Triton: ``pytest --noconftest -c /dev/null`` runs it there."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tokengt.attention import AttentionConfig
+from tokengt.ragged import Segments
+from tokengt.transformer import Encoder, EncoderConfig
+
+DIM = 48
+LENGTHS = [[9, 30, 60, 3], [30, 9, 3, 58], [64, 20, 9, 11], [9, 33, 58, 1]]
+
+
+def make(dropout: float, drop_path: float = 0.0) -> Encoder:
+    config = EncoderConfig(
+        num_layers=3,
+        num_heads=2,
+        attention=AttentionConfig(dropout=dropout),
+        mlp_dropout=dropout,
+        residual_dropout=dropout,
+        drop_path=drop_path,
+        input_norm=True,
+    )
+    torch.manual_seed(1)
+    return Encoder(DIM, config).cuda().train()
+
+
+def batch(lengths: list[int]) -> tuple[Tensor, Segments, Tensor]:
+    segments = Segments.from_lengths(torch.tensor(lengths), "cuda")
+    generator = torch.Generator("cuda").manual_seed(sum(lengths))
+    return torch.randn(segments.total, DIM, device="cuda", generator=generator), segments, segments.starts
+
+
+def step(encoder: Encoder, lengths: list[int], *, read: bool = True, seed: int = 5) -> list[Tensor]:
+    """The output, the gradient of the tokens and those of the weights, bf16 products."""
+    encoder.zero_grad()
+    return add(encoder, lengths, read=read, seed=seed)
+
+
+def add(encoder: Encoder, lengths: list[int], *, read: bool = True, seed: int = 5) -> list[Tensor]:
+    x, segments, rows = batch(lengths)
+    x.requires_grad_()
+    torch.manual_seed(seed)
+    with torch.autocast("cuda", torch.bfloat16):
+        encoder.prepare(segments)
+        out = encoder(x, segments, None, rows if read else None)
+    (out * torch.linspace(0, 1, DIM, device="cuda")).sum().backward()
+    assert x.grad is not None
+    return [out.detach().clone(), x.grad.clone(), *[p.grad.clone() for p in encoder.parameters() if p.grad is not None]]
+
+
+def far(found: list[Tensor], expected: list[Tensor]) -> float:
+    assert len(found) == len(expected)
+    return max(float((a - b).norm() / b.norm().clamp(min=1e-3)) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_replayed_steps_equal_plain_ones(read: bool) -> None:
+    plain, recorded = make(0.0), make(0.0)
+    recorded.record_steps()
+    for round_ in range(4):
+        for lengths in LENGTHS:
+            exact = step(plain, lengths, read=read)
+            assert far(step(recorded, lengths, read=read), exact) < 2e-2, (round_, lengths)
+    assert recorded._replayer is not None
+    assert recorded._replayer.recordings
+    assert recorded._replayer.calls > 8
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_recorded_step_has_the_bits_of_the_same_step_not_recorded(compiled: bool) -> None:
+    """The first of a size is run, the second recorded: same seed, same masks, same bits."""
+    recorded = make(0.1, drop_path=0.2)
+    if compiled:
+        recorded.compile_blocks()
+    recorded.record_steps()
+    for lengths in LENGTHS:
+        first = step(recorded, lengths)
+        others = [step(recorded, lengths) for _ in range(3)]
+        for number, other in enumerate(others):
+            assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True)), (number, far(other, first))
+        assert not torch.equal(step(recorded, lengths, seed=6)[0], first[0])
+
+
+def test_parts_of_a_step_add_up() -> None:
+    recorded = make(0.0)
+    recorded.record_steps()
+    alone = [step(recorded, lengths)[2:] for _ in range(3) for lengths in LENGTHS][-2:]
+    recorded.zero_grad()
+    add(recorded, LENGTHS[-2])
+    both = add(recorded, LENGTHS[-1])[2:]
+    assert far(both, [a + b for a, b in zip(*alone, strict=True)]) < 1e-5
+
+
+def test_weights_may_change_in_place() -> None:
+    plain, recorded = make(0.0), make(0.0)
+    recorded.record_steps()
+    for _ in range(3):
+        step(recorded, LENGTHS[0])
+    for encoder in (plain, recorded):
+        with torch.no_grad():
+            for parameter in encoder.parameters():
+                parameter.mul_(0.5).add_(0.01)
+    assert far(step(recorded, LENGTHS[0]), step(plain, LENGTHS[0])) < 2e-2
+
+
+def test_a_forward_in_between_is_refused() -> None:
+    recorded = make(0.0)
+    recorded.record_steps()
+    for _ in range(3):
+        step(recorded, LENGTHS[0])
+    x, segments, rows = batch(LENGTHS[0])
+    x.requires_grad_()
+    with torch.autocast("cuda", torch.bfloat16):
+        first = recorded(x, segments, None, rows)
+        recorded(x, segments, None, rows)
+    with pytest.raises(RuntimeError, match="between a recorded forward"):
+        first.sum().backward()
+
+
+def test_evaluation_is_not_recorded() -> None:
+    recorded = make(0.1)
+    recorded.record_steps()
+    for _ in range(3):
+        step(recorded, LENGTHS[0])
+    assert recorded._replayer is not None
+    calls = recorded._replayer.calls
+    x, segments, rows = batch(LENGTHS[0])
+    recorded.eval()
+    with torch.no_grad():
+        assert torch.equal(recorded(x, segments, None, rows), recorded(x, segments, None, rows))
+    assert recorded._replayer.calls == calls
