@@ -204,12 +204,12 @@ def sweep(shape: Shape, device: torch.device, dtype: torch.dtype) -> list[dict[s
 
     def sized(system: System, entries: int) -> System:
         def call(*arguments: Any) -> Tensor:
-            kept = favor_chunks._CHUNK_ENTRIES[device.type]
-            favor_chunks._CHUNK_ENTRIES[device.type] = entries
+            kept = favor_chunks._CPU_ENTRIES, favor_chunks._GPU_BYTES
+            favor_chunks._CPU_ENTRIES, favor_chunks._GPU_BYTES = entries, entries * arguments[0].element_size()
             try:
                 return system(*arguments)
             finally:
-                favor_chunks._CHUNK_ENTRIES[device.type] = kept
+                favor_chunks._CPU_ENTRIES, favor_chunks._GPU_BYTES = kept
 
         return call
 

@@ -186,6 +186,11 @@ class Encoder(nn.Module):
 
     def prepare(self, segments: Segments) -> None:
         """Work out what a forward needs to know of the sequences' lengths: compiled code would stop for it."""
+        if self._replays:
+            return  # They are filled up first.
+        self._prepare(segments)
+
+    def _prepare(self, segments: Segments) -> None:
         _ = segments.ids
         if len(self.blocks):
             # What is found is kept with the segments: one block asks for all.
@@ -201,10 +206,11 @@ class Encoder(nn.Module):
         rows: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "_ dim"]:
         """All encoded tokens, or those at ``rows``, which the last block then works out alone."""
-        if self._replayer is not None and self.training and torch.is_grad_enabled() and not self._linked(links):
+        if self._replayer is not None and self._replays:
             out = self._replayer(x, segments, rows)
             if out is not None:
                 return out
+            self._prepare(segments)
         return self._run(x, segments, links, rows)
 
     def _run(self, x: Tensor, segments: Segments, links: RowLinks | None = None, rows: Tensor | None = None) -> Tensor:
@@ -242,7 +248,7 @@ class Encoder(nn.Module):
 
     def record_steps(self) -> None:
         """From now on record what a training step does on the GPU, once a size, and replay it."""
-        if len(self.blocks):
+        if len(self.blocks) and not self.config.sparse_basis_residual:
             block = self.blocks[0]
             assert isinstance(block, Block)
             trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
@@ -263,6 +269,10 @@ class Encoder(nn.Module):
     def _step(self, block: nn.Module, x: Tensor, segments: Segments, links: RowLinks | None) -> Tensor:
         out: Tensor = block(x, segments)
         return add_linked_rows(out, links) if links is not None and self._linked(links) else out
+
+    @property
+    def _replays(self) -> bool:
+        return self._replayer is not None and self.training and torch.is_grad_enabled()
 
     def _linked(self, links: RowLinks | None) -> bool:
         return self.config.sparse_basis_residual and links is not None

@@ -72,7 +72,7 @@ def test_many_tokens_take_the_path_in_chunks(monkeypatch: pytest.MonkeyPatch) ->
     w = draw_projection(7, 4).double()
     results = []
     for entries in (1, 100, 2**40):
-        monkeypatch.setitem(favor_chunks._CHUNK_ENTRIES, "cpu", entries)
+        monkeypatch.setattr(favor_chunks, "_CPU_ENTRIES", entries)
         calls = []
         monkeypatch.setattr(favor, "chunked_attention", lambda *x, _=calls, **y: _.append(1) or chunked(*x, **y))
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
@@ -86,7 +86,7 @@ def test_many_tokens_take_the_path_in_chunks(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_projection_that_learns_gets_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(favor_chunks._CHUNK_ENTRIES, "cpu", 1)
+    monkeypatch.setattr(favor_chunks, "_CPU_ENTRIES", 1)
     q, k, v, segments = packed([9], dim=4, value=4)
     w = draw_projection(7, 4).double().requires_grad_()
     favor_attention(q, k, v, segments, projection=w).square().sum().backward()

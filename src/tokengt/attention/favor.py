@@ -75,7 +75,7 @@ def _by_bucket(
     parts = (into_buckets(x, segments) for x in (query, key, value))
     for bucket, *qkv in zip(segments.buckets, *parts, strict=True):
         q, k, v = (x.transpose(1, 2) for x in qkv)
-        many = q.shape[:3].numel() * len(projection) > default_chunk_entries(q.device)
+        many = q.shape[:3].numel() * len(projection) > default_chunk_entries(q)
         # On a GPU in bfloat16 chunks are five times as exact, and for long sequences faster, however few there are.
         many = many or (q.is_cuda and q.shape[2] >= _LONG)
         # Only the plain formula has a gradient for the projection.

@@ -14,7 +14,7 @@ from torch import Tensor
 from tokengt.draws import chain, mix
 
 # Tokens in one batch of an evaluation.
-_AT_ONCE, _AT_ONCE_ON_A_GPU = 2**14, 2**16
+_AT_ONCE, _AT_ONCE_ON_A_GPU = 2**14, 2**17
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Trainer:
         self.model = model.double() if config.precision == "float64" else model
         if config.compile:
             self.model.encoder.compile_blocks()
-        self.forward = fabric.setup_module(Enveloped(self.model))
+        self.forward = fabric.setup_module(Enveloped(self.model, several=fabric.world_size > 1))
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
         if self._records:
@@ -168,6 +168,10 @@ class Trainer:
                 loss = weight * self.task.loss_sum(output, self._targets(self.parts.train, places))
                 self.fabric.backward(loss * (world / max(count, 1)))
                 total += loss.detach()
+        for parameter in self.model.tokenizer.parameters():
+            # Without a gradient it would not be decayed, and with several processes it has one always.
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
         self.optimizer.step()

@@ -28,18 +28,20 @@ class Envelope:
 
 
 class Enveloped(nn.Module):
-    """The model as Fabric wraps it: takes an :class:`Envelope`."""
+    """The model as Fabric wraps it: takes an :class:`Envelope`.
 
-    def __init__(self, model: TokenGT) -> None:
+    A batch of single atoms would leave the edge encoder without a gradient. DDP waits for one, so that with ``several``
+    processes every output depends on every weight of the tokens.
+    """
+
+    def __init__(self, model: TokenGT, several: bool) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.several = model, several
 
     def forward(self, envelope: Envelope) -> Tensor:
         out: Tensor = self.model(envelope.batch)
-        if not self.training:
+        if not (self.training and self.several):
             return out
-        # A batch of single atoms would leave the edge encoder without a gradient: DDP waits for one, and a weight
-        # without any is not decayed, so that the number of processes would matter.
         return out + 0 * sum(weight.sum() for weight in self.model.tokenizer.parameters())
 
 
