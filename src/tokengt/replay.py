@@ -13,7 +13,8 @@ follow its own forward, as it does in training. The weights get their gradients 
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tokengt.attention import MultiheadAttention
 from tokengt.attention.kernels import Plan
 from tokengt.ragged import Segments
 
@@ -31,6 +31,17 @@ _FILLING = 64
 _MOST = 24
 
 Run = Callable[[Tensor, Segments, Tensor | None], Tensor]
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """What multi-head attention knows of our kernels."""
+
+    def prepare(self, segments: Segments) -> Plan | None:
+        """How they take these sequences; None where they do not."""
+
+    def use_plan(self, segments: Segments, plan: Plan) -> None:
+        """Have them take these sequences so."""
 
 
 def rounded(count: int) -> int:
@@ -106,7 +117,7 @@ class Replayer:
         parameters: the encoder's that are trained.
     """
 
-    def __init__(self, run: Run, attention: MultiheadAttention, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, run: Run, attention: Planner, parameters: Sequence[nn.Parameter]) -> None:
         self.run, self.attention, self.parameters = run, attention, list(parameters)
         # One set for all recordings, in memory of its own: what a step has summed up outlives the next forward.
         self.gradients = [torch.empty_like(parameter) for parameter in self.parameters]
@@ -115,7 +126,6 @@ class Replayer:
         # Asks for a gradient, so that there is a backward even where the rows do not need one.
         self._anchor = torch.zeros((), device=self.gradients[0].device, requires_grad=True)
         self._seen: set[Size] = set()
-        self._pool = torch.cuda.graph_pool_handle()
         self._works = True
 
     def __call__(
@@ -132,7 +142,7 @@ class Replayer:
         if recording is None:
             return as_filled(self.run, size, x, filled, rows)
         self.calls += 1
-        step = _Step(self, recording, filled, plan, rows)
+        step = _Step(self, recording, filled, plan, rows, self.calls)
         out: Tensor = _Replay.apply(step, x, self._anchor)  # type: ignore[no-untyped-call]
         return out
 
@@ -143,7 +153,7 @@ class Replayer:
                 self._seen.add(size)
                 return None
             # Room for what the next batches need, and for what the last ones did.
-            room = [n + n // 8 if n else 0 for n in plan.sizes]
+            room = [n + n // 8 for n in plan.sizes]
             if known is not None:  # It lives until there is another: PyTorch cannot reuse a pool that no graph holds.
                 room = [max(pair) for pair in zip(room, known.plan.sizes, strict=True)]
             known = self._record(size, x, filled, plan.with_room([-(-n // 16) * 16 for n in room]), rows)
@@ -164,9 +174,10 @@ class Replayer:
             warnings.warn(f"training goes on without CUDA graphs, slower: {reason}", stacklevel=2)
             return None
 
-    @property
+    @cached_property
     def pool(self) -> Any:
-        return self._pool
+        """The memory that all recordings work in."""
+        return torch.cuda.graph_pool_handle()
 
 
 def as_filled(run: Run, size: Size, x: Tensor, filled: Segments, rows: Tensor | None) -> Tensor:
@@ -202,15 +213,17 @@ def record(replayer: Replayer, size: Size, x: Tensor, filled: Segments, plan: Pl
     return Recording(static, segments, plan, chosen, out.detach(), grad_out, grad_x, forward, backward)
 
 
+@dataclass(eq=False)
 class _Step:
     """One forward and its backward."""
 
-    def __init__(
-        self, replayer: Replayer, recording: Recording, filled: Segments, plan: Plan, rows: Tensor | None
-    ) -> None:
-        self.replayer, self.recording, self.number = replayer, recording, replayer.calls
-        self.filled, self.plan, self.rows = filled, plan, rows
-        self.tokens = 0
+    replayer: Replayer
+    recording: Recording
+    filled: Segments
+    plan: Plan
+    rows: Tensor | None
+    number: int
+    tokens: int = 0
 
     def forward(self, x: Tensor) -> Tensor:
         self.tokens = len(x)

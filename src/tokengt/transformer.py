@@ -248,13 +248,13 @@ class Encoder(nn.Module):
 
     def record_steps(self) -> None:
         """From now on record what a training step does on the GPU, once a size, and replay it."""
-        if len(self.blocks) and not self.config.sparse_basis_residual:
+        self.forget_steps()
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        # Linked rows are other ones in every batch.
+        if len(self.blocks) and trained and not self.config.sparse_basis_residual:
             block = self.blocks[0]
             assert isinstance(block, Block)
-            trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-            self._replayer = Replayer(
-                lambda x, segments, rows: self._run(x, segments, None, rows), block.attention, trained
-            )
+            self._replayer = Replayer(lambda x, s, rows: self._run(x, s, None, rows), block.attention, trained)
 
     def forget_steps(self) -> None:
         """Free the memory that :meth:`record_steps` has taken."""
@@ -265,6 +265,8 @@ class Encoder(nn.Module):
         for block in self.blocks:
             assert isinstance(block, Block)
             block.attention.configure(config)
+        if self._replayer is not None:
+            self.record_steps()
 
     def _step(self, block: nn.Module, x: Tensor, segments: Segments, links: RowLinks | None) -> Tensor:
         out: Tensor = block(x, segments)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokengt import AttentionConfig, EncoderConfig, HeadConfig, IdentifierConfig, TokenGT, TokenGTConfig
 from tokengt.batch import GraphBatch
-from tokengt.bench.padded import PaddedTokenGT, plain_favor
+from tokengt.bench.padded import PaddedTokenGT, _branch, plain_favor
 from tokengt.bench.shapes import make_sample
 from tokengt.presets import molecule_tokens
 
@@ -61,14 +61,13 @@ def test_padding_reaches_no_output() -> None:
 
 def test_drop_path_drops_whole_graphs_branches() -> None:
     packed = model(replace(ENCODER, drop_path=0.5))
-    padded = PaddedTokenGT(packed).train()
-    block = packed.encoder.blocks[1]
+    block = packed.train().encoder.blocks[1]
     ones = torch.ones(2000, 3, 2, dtype=torch.float64)
-    dropped = padded._branch(block, ones)  # type: ignore[arg-type]
+    dropped = _branch(block, ones)  # type: ignore[arg-type]
     assert set(dropped.flatten().tolist()) == {0.0, 2.0}
     assert torch.equal(dropped, dropped[:, :1, :1].expand(-1, 3, 2))
     assert 0.4 < float((dropped[:, 0, 0] == 0).double().mean()) < 0.6
-    assert padded.eval()._branch(block, ones) is ones  # type: ignore[arg-type]
+    assert _branch(block.eval(), ones) is ones  # type: ignore[arg-type]
 
 
 def test_favor_by_hand() -> None:

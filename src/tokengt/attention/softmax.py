@@ -7,12 +7,14 @@ attention takes them by itself, this function when they are asked for by name.
 """
 
 import warnings
+from contextlib import nullcontext
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tokengt.attention.kernels import packed_attention
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
@@ -20,6 +22,7 @@ from tokengt.tracing import eager_only
 
 Backend = Literal["auto", "bucketed", "varlen", "triton"]
 
+_STEADY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 # Score matrices of one call may take this much memory before we refuse to write them out.
 SCORE_LIMIT_BYTES = 8 * 2**30
 # Where scores are written out in training: scores, weights, and weights after dropout, kept for the backward.
@@ -131,10 +134,23 @@ def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dro
     return out_of_buckets(outputs, segments)
 
 
+def fused_attention(
+    query: Float[Tensor, "sequences heads width head_dim"],
+    key: Float[Tensor, "sequences heads width head_dim"],
+    value: Float[Tensor, "sequences heads width value_dim"],
+    mask: Bool[Tensor, "sequences 1 1 width"] | None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Float[Tensor, "sequences heads width value_dim"]:
+    """SDPA without cuDNN, which plans for tenths of a second at every new shape: here every batch has new ones."""
+    with sdpa_kernel(_STEADY) if query.is_cuda else nullcontext():
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
+
+
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scale: float) -> Tensor:
     """SDPA; with dropout on a CPU it has no fused kernel, and its fallback passes over the scores more often."""
     if dropout == 0 or query.is_cuda:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
+        return fused_attention(query, key, value, mask, dropout, scale)
     scores = (query * scale) @ key.transpose(2, 3)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)

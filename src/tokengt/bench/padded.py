@@ -1,11 +1,11 @@
 """The reference that everything is timed beside: the same weights over a batch padded to its longest graph."""
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tokengt.attention import MultiheadAttention
+from tokengt.attention.softmax import fused_attention
 from tokengt.batch import GraphBatch
 from tokengt.identifiers import identify
 from tokengt.model import TokenGT
@@ -18,7 +18,7 @@ class PaddedTokenGT(nn.Module):
     """What the usual code does: every layer runs on [graphs, longest, dim] with a key padding mask and SDPA.
 
     FAVOR+ is written out as its equation, features kept for the backward. Same outputs as the model it shares its
-    parameters with; the draws of dropout differ. With ``compile`` the layers go through ``torch.compile``.
+    parameters with; the draws of dropout differ. With ``compile`` the blocks go through ``torch.compile``.
     """
 
     def __init__(self, model: TokenGT, *, compile: bool = False) -> None:
@@ -28,7 +28,8 @@ class PaddedTokenGT(nn.Module):
                 "the padded reference has no sparse basis residual; set encoder.sparse_basis_residual=False"
             )
         self.model = model
-        self._layers = torch.compile(self._encode, dynamic=True) if compile else self._encode
+        # One after another, as the model's own: one compilation serves them all.
+        self._block = torch.compile(padded_block, dynamic=True) if compile else padded_block
 
     def forward(self, batch: GraphBatch) -> Float[Tensor, "rows out"]:
         tokens = self._tokens(batch)
@@ -36,7 +37,7 @@ class PaddedTokenGT(nn.Module):
         x = tokens.values.new_zeros(segments.count, segments.max_length, self.model.config.dim)
         x = x.index_put((segments.ids, segments.positions), tokens.values)
         mask = torch.arange(segments.max_length, device=x.device) < segments.lengths[:, None]
-        x = self._layers(x, mask)
+        x = self._encode(x, mask)
         head = self.model.head
         if head.config.level == "graph" and head.config.readout == "token":
             out: Tensor = head.project(x[:, 0])
@@ -60,33 +61,40 @@ class PaddedTokenGT(nn.Module):
         x = encoder.input_dropout(encoder.input_norm(x))
         for block in encoder.blocks:
             assert isinstance(block, Block)
-            x = x + self._branch(block, self._attention(block.attention, block.attention_norm(x), mask))
-            x = x + self._branch(block, block.mlp(block.mlp_norm(x).flatten(0, 1)).view_as(x))
+            x = self._block(block, x, mask)
         out: Tensor = encoder.final_norm(x)
         return out
 
-    def _branch(self, block: Block, x: Tensor) -> Tensor:
-        x = block.dropout(x)
-        if not self.training or not block.drops:
-            return x
-        keep = torch.rand(len(x), device=x.device) >= block.drop_rate
-        return x * (keep.to(x.dtype) / (1 - block.drop_rate))[:, None, None]
 
-    def _attention(self, attention: MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor:
-        heads = attention.num_heads
-        widths = [heads * width for width in (attention.head_dim, attention.head_dim, attention.value_dim)]
-        query, key, value = (
-            part.unflatten(2, (heads, -1)).transpose(1, 2) for part in attention.qkv_proj(x).split(widths, 2)
-        )
-        if attention.projection is not None:
-            mixed = plain_favor(query, key, value, mask, attention.projection, attention.config.eps)
-        else:
-            dropout = attention.config.dropout if self.training else 0.0
-            mixed = F.scaled_dot_product_attention(
-                query, key, value, attn_mask=mask[:, None, None, :], dropout_p=dropout
-            )
-        out: Tensor = attention.out_proj(mixed.transpose(1, 2).flatten(2))
-        return out
+def padded_block(
+    block: Block, x: Float[Tensor, "graphs longest dim"], mask: Bool[Tensor, "graphs longest"]
+) -> Float[Tensor, "graphs longest dim"]:
+    """One block with its dropout and drop path."""
+    x = x + _branch(block, _attention(block.attention, block.attention_norm(x), mask))
+    return x + _branch(block, block.mlp(block.mlp_norm(x).flatten(0, 1)).view_as(x))
+
+
+def _branch(block: Block, x: Tensor) -> Tensor:
+    x = block.dropout(x)
+    if not block.training or not block.drops:
+        return x
+    keep = torch.rand(len(x), device=x.device) >= block.drop_rate
+    return x * (keep.to(x.dtype) / (1 - block.drop_rate))[:, None, None]
+
+
+def _attention(attention: MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor:
+    heads = attention.num_heads
+    widths = [heads * width for width in (attention.head_dim, attention.head_dim, attention.value_dim)]
+    query, key, value = (
+        part.unflatten(2, (heads, -1)).transpose(1, 2) for part in attention.qkv_proj(x).split(widths, 2)
+    )
+    if attention.projection is not None:
+        mixed = plain_favor(query, key, value, mask, attention.projection, attention.config.eps)
+    else:
+        dropout = attention.config.dropout if attention.training else 0.0
+        mixed = fused_attention(query, key, value, mask[:, None, None, :], dropout)
+    out: Tensor = attention.out_proj(mixed.transpose(1, 2).flatten(2))
+    return out
 
 
 def plain_favor(
