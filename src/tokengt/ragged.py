@@ -70,7 +70,7 @@ class Segments:
     def count(self) -> int:
         return len(self.host) - 1
 
-    @property
+    @cached_property
     def total(self) -> int:
         return int(self.host[-1])
 
@@ -78,7 +78,7 @@ class Segments:
     def starts(self) -> Int[Tensor, " segments"]:
         return self.offsets[:-1]
 
-    @property
+    @cached_property
     def lengths(self) -> Int[Tensor, " segments"]:
         return self.offsets.diff()
 
@@ -101,8 +101,12 @@ class Segments:
     @cached_property
     def positions(self) -> Int[Tensor, " rows"]:
         """The place of every row inside its segment."""
+        return self.placed(torch.zeros_like(self.starts))
+
+    def placed(self, starts: Int[Tensor, " segments"]) -> Int[Tensor, " rows"]:
+        """Where every row lies when its segment begins at ``starts`` instead."""
         rows = torch.arange(self.total, device=self.offsets.device)
-        return rows - self.starts.index_select(0, self.ids)
+        return rows + (starts - self.starts).index_select(0, self.ids)
 
     def take(self, index: Int[Tensor, " chosen"]) -> tuple[Int[Tensor, " rows"], "Segments"]:
         """Rows of the chosen segments, in that order, and the segments they form.
@@ -113,7 +117,7 @@ class Segments:
         lengths = self.host.index_select(0, index + 1) - self.host.index_select(0, index)
         chosen = Segments.from_lengths(lengths, self.offsets.device)
         first = self.starts.index_select(0, to_device(index, self.offsets.device))
-        return chosen.positions + first.index_select(0, chosen.ids), chosen
+        return chosen.placed(first), chosen
 
     def filled(self, total: int, count: int, longest: int) -> "Segments":
         """The same and behind them more, up to ``total`` rows in ``count`` segments: full ones of ``longest``, then
@@ -240,7 +244,7 @@ def interleave(parts: Sequence[Segments]) -> tuple[Segments, list[Int[Tensor, " 
     together = Segments.from_lengths(lengths, parts[0].offsets.device)
     start, rows = together.starts, []
     for part in parts:
-        rows.append(start.index_select(0, part.ids) + part.positions)
+        rows.append(part.placed(start))
         start = start + part.lengths
     return together, rows
 

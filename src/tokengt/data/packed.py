@@ -126,7 +126,9 @@ class PackedGraphs:
             "hyperedge_features": _rows(self.hyperedge_features, hyper_rows),
             "graph_features": _rows(self.graph_features, to_device(chosen, self.device)),
         }
-        member_start = start.index_select(0, hyperedges.ids).index_select(0, members.ids)
+        hyperedge_nodes = self.hyperedge_nodes.index_select(0, member_rows).long()
+        if members.total:
+            hyperedge_nodes = hyperedge_nodes + start.index_select(0, hyperedges.ids).index_select(0, members.ids)
         edge_index = self.edge_index.index_select(1, edge_rows) + start.index_select(0, edges.ids)
         merged = None if self.merged is None else _gather_merged(self.merged, chosen, edge_rows, edges)
         return GraphBatch(
@@ -137,7 +139,7 @@ class PackedGraphs:
             edge_features=features["edge_features"],
             hyperedges=hyperedges,
             members=members,
-            hyperedge_nodes=self.hyperedge_nodes.index_select(0, member_rows) + member_start,
+            hyperedge_nodes=hyperedge_nodes,
             hyperedge_features=features["hyperedge_features"],
             graph_features=features["graph_features"],
             node_facts={name: fact.index_select(0, node_rows) for name, fact in self.node_facts.items()},
