@@ -11,7 +11,7 @@ from tokengt.ragged import Segments, to_device
 
 # Rows of queries, keys, values and output gradients that one program of the backward may hold.
 _TILE_BYTES = 96 * 2**10
-# So many times fewer sequences than the next larger tile has are too few for a launch.
+# A bucket with less than this part of all sequences is too small for a launch.
 _COMPANY = 16
 
 
@@ -66,13 +66,15 @@ def choose_tiling(head_dim: int, value_dim: int, bytes_each: int) -> Tiling:
 
 
 def _with_company(group: Int[Tensor, " sequences"], whole: int) -> Int[Tensor, " sequences"]:
-    """A few sequences join the next larger tile: a launch of their own costs more than the room they leave there."""
+    """Few sequences of all join the next larger tile, or the loop, that holds others: a launch of their own costs more
+    than the room they leave there."""
     counts = torch.bincount(group, minlength=whole + 1).tolist()
     joins = list(range(whole + 1))
-    for place in range(whole - 1):
-        if counts[place] * _COMPANY <= counts[place + 1]:
-            joins[place] = place + 1
-            counts[place + 1] += counts[place]
+    for place in range(whole):
+        larger = next((other for other in range(place + 1, whole + 1) if counts[other]), None)
+        if larger is not None and counts[place] * _COMPANY <= len(group):
+            joins[place] = larger
+            counts[larger] += counts[place]
     for place in reversed(range(whole)):
         joins[place] = joins[joins[place]]
     return torch.tensor(joins)[group]
