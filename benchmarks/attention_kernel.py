@@ -2,6 +2,7 @@
 
     python benchmarks/attention_kernel.py --pack carry/lengths.json     # where RDKit and the molecules are
     python benchmarks/attention_kernel.py --data carry/lengths.json --out attention.json [--tune]
+    python benchmarks/attention_kernel.py --crossing --out crossing.json
     TRITON_INTERPRET=1 python benchmarks/attention_kernel.py --check    # the checks alone, on a CPU
 
 A row's time is the attention of 12 layers of the paper's model (32 heads of 24, 1,024 molecules), forward and backward,
@@ -300,6 +301,8 @@ def main() -> None:
     if options.pack:
         pack(options.pack)
         return
+    if options.out is None and not options.check:
+        parser.error("--out is needed")
     if options.crossing:
         options.out.write_text(json.dumps({"torch": torch.__version__, "crossing": crossing()}, indent=1) + "\n")
         return

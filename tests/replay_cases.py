@@ -65,7 +65,7 @@ def test_replayed_steps_equal_plain_ones(read: bool) -> None:
             assert far(step(recorded, lengths, read=read), exact) < 2e-2, (round_, lengths)
     assert recorded._replayer is not None
     assert recorded._replayer.recordings
-    assert recorded._replayer.calls > 8
+    assert recorded.steps_replayed > 8
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -115,7 +115,7 @@ def test_a_forward_in_between_is_refused() -> None:
     with torch.autocast("cuda", torch.bfloat16):
         first = recorded(x, segments, None, rows)
         recorded(x, segments, None, rows)
-    with pytest.raises(RuntimeError, match="between a recorded forward"):
+    with pytest.raises(RuntimeError, match="no other forward may come between"):
         first.sum().backward()
 
 
@@ -124,10 +124,38 @@ def test_evaluation_is_not_recorded() -> None:
     recorded.record_steps()
     for _ in range(3):
         step(recorded, LENGTHS[0])
-    assert recorded._replayer is not None
-    calls = recorded._replayer.calls
+    calls = recorded.steps_replayed
+    assert calls
     x, segments, rows = batch(LENGTHS[0])
     recorded.eval()
     with torch.no_grad():
         assert torch.equal(recorded(x, segments, None, rows), recorded(x, segments, None, rows))
-    assert recorded._replayer.calls == calls
+    assert recorded.steps_replayed == calls
+
+
+def test_weights_learn_where_the_rows_do_not() -> None:
+    plain, recorded = make(0.0), make(0.0)
+    recorded.record_steps()
+    for encoder in (plain, recorded):
+        for _ in range(3):
+            encoder.zero_grad()
+            x, segments, rows = batch(LENGTHS[0])
+            with torch.autocast("cuda", torch.bfloat16):
+                encoder.prepare(segments)
+                encoder(x, segments, None, rows).square().sum().backward()
+    assert recorded.steps_replayed == 2
+    found, expected = ([p.grad for p in encoder.parameters() if p.grad is not None] for encoder in (recorded, plain))
+    assert far(found, expected) < 2e-2
+
+
+def test_a_second_backward_is_refused() -> None:
+    recorded = make(0.0)
+    recorded.record_steps()
+    for _ in range(3):
+        step(recorded, LENGTHS[0])
+    x, segments, rows = batch(LENGTHS[0])
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = recorded(x, segments, None, rows).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="has one backward"):
+        loss.backward()

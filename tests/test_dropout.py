@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokengt.dropout import Dropout, keep_mask
+from tokengt.dropout import Dropout, hashed_dropout, keep_mask
 
 
 def mask(seed: int, rows: int = 400, columns: int = 300, rate: float = 0.1) -> torch.Tensor:
@@ -48,6 +48,17 @@ def test_an_uncompiled_layer_is_nn_dropout() -> None:
     assert Dropout(0.0)(x) is x
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.999999])
+@pytest.mark.parametrize("rate", [0.0, 0.999999, 1 - 2.0**-34])
 def test_ends_of_the_range(rate: float) -> None:
     assert mask(3, rate=rate).double().mean() == pytest.approx(1 - rate, abs=1e-4)
+
+
+def test_what_is_kept_is_rescaled_and_so_is_its_gradient() -> None:
+    """Of any shape, rows counted through."""
+    x = torch.randn(5, 80, 300, dtype=torch.float64, requires_grad=True)
+    out = hashed_dropout(x, 0.25, torch.tensor(9))
+    keep = mask(9, rate=0.25).view(5, 80, 300)
+    assert torch.equal(out, torch.where(keep, x / 0.75, 0.0))
+    assert float(hashed_dropout(torch.ones(400, 300), 0.25, torch.tensor(9)).mean()) == pytest.approx(1, abs=0.01)
+    (gradient,) = torch.autograd.grad(out.sum(), x)
+    assert torch.equal(gradient, keep / 0.75)

@@ -1,8 +1,11 @@
+from random import Random
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengt.ragged import Bucket, Segments, interleave, into_buckets, out_of_buckets, segment_sum
+from tokengt.ragged import Bucket, Segments, interleave, into_buckets, out_of_buckets, searched_ids, segment_sum
 
 lengths = st.lists(st.integers(0, 30), min_size=1, max_size=40)
 
@@ -84,3 +87,26 @@ def test_neighbours_of_equal_length_stay_where_they_are() -> None:
     shuffled = Segments.from_lengths(torch.tensor([2, 5] * 8))
     assert not shuffled.in_order
     assert into_buckets(torch.randn(shuffled.total, 3), shuffled)[0].shape == (8, 2, 3)
+
+
+@given(st.lists(st.integers(0, 5), max_size=20))
+def test_ids_by_search_are_the_same(lengths: list[int]) -> None:
+    segments = Segments.from_lengths(torch.tensor(lengths, dtype=torch.int64))
+    assert torch.equal(searched_ids(segments.offsets, segments.total), segments.ids)
+
+
+@given(st.lists(st.integers(0, 5), max_size=20), st.randoms())
+def test_rows_go_where_their_segment_begins(lengths: list[int], random: Random) -> None:
+    segments = Segments.from_lengths(torch.tensor(lengths, dtype=torch.int64))
+    starts = [random.randrange(1000) for _ in lengths]
+    expected = [start + place for start, length in zip(starts, lengths, strict=True) for place in range(length)]
+    assert segments.placed(torch.tensor(starts, dtype=torch.int64)).tolist() == expected
+
+
+def test_segments_are_filled_up() -> None:
+    segments = Segments.from_lengths(torch.tensor([3, 0, 2]))
+    assert segments.filled(15, 7, 4).host_lengths.tolist() == [3, 0, 2, 4, 4, 2, 0]
+    assert segments.filled(5, 4, 4).host_lengths.tolist() == [3, 0, 2, 0]
+    for total, count in ((4, 7), (15, 5), (5, 3)):
+        with pytest.raises(AssertionError):
+            segments.filled(total, count, 4)

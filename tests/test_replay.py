@@ -1,10 +1,15 @@
 """Batches filled up to one of few sizes; what is recorded of them needs a GPU (``replay_cases.py``)."""
 
 import importlib.util
+import pickle
 import subprocess
 import sys
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +19,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tokengt import replay
+from tokengt.attention import AttentionConfig
 from tokengt.attention.kernels.plan import Plan, Tiling, make_plan
 from tokengt.ragged import Segments
 from tokengt.replay import Recording, Replayer, Size, as_filled, rounded
-from tokengt.transformer import Encoder, EncoderConfig
+from tokengt.transformer import Block, Encoder, EncoderConfig
 
 GPU = torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
 
@@ -30,16 +36,18 @@ def test_recordings() -> None:
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
 
 
-@given(st.integers(0, 10**7))
-def test_sizes_are_few_and_close(count: int) -> None:
-    size = rounded(count)
-    assert count <= size <= count + count // 64 + 1
-    assert rounded(size) == size
+@given(st.integers(0, 10**7), st.sampled_from([1, 16, 64]))
+def test_sizes_are_few_and_close(count: int, least: int) -> None:
+    size = rounded(count, least)
+    assert count <= size <= count + max(count // 64 + 1, least)
+    assert rounded(size, least) == size
+    assert size % least == 0
     assert size == 0 or size % max(1, (1 << size.bit_length() - 1) // 64) == 0
 
 
 def test_between_a_number_and_its_double_are_64_sizes() -> None:
     assert len({rounded(count) for count in range(2**14 + 1, 2**15 + 1)}) == 64
+    assert len({rounded(count, 64) for count in range(2**10 + 1, 2**11 + 1)}) == 16
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.booleans())
@@ -50,7 +58,7 @@ def test_a_filled_batch_has_the_same_sequences_first(lengths: list[int], reads: 
     assert filled.host_lengths[: len(lengths)].tolist() == lengths
     assert (filled.total, filled.count) == (size.rows, size.sequences)
     assert filled.host_lengths[len(lengths) :].max() <= 64
-    assert size.read == (rounded(len(lengths)) if reads else None)
+    assert size.read == (rounded(len(lengths), 64) if reads else None)
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -73,26 +81,45 @@ def test_filling_changes_no_output_and_no_gradient(reads: bool) -> None:
         torch.testing.assert_close(one, other)
 
 
-class EagerRecording(Recording):
-    """What a recording does, computed anew each time: for all that is decided around it."""
+@dataclass
+class PythonTape:
+    """In the place of a CUDA graph: computes anew, into the same memory."""
 
-    def __init__(self, replayer: Replayer, size: Size, x: Tensor, filled: Segments, plan: Plan, rows: Any) -> None:
-        vars(self).update(replayer=replayer, size=size, plan=plan)
+    call: Callable[[], None]
 
-    def replay_forward(self, x: Tensor, filled: Segments, plan: Plan, rows: Tensor | None) -> Tensor:
-        assert self.fits(plan)
-        own: Any = vars(self)
-        own["x"] = x.detach().requires_grad_()
+    def replay(self) -> None:
+        self.call()
+
+
+def python_record(
+    replayer: Replayer, size: Size, x: Tensor, filled: Segments, plan: Plan, room: Sequence[int]
+) -> Recording:
+    """A recording in ordinary memory; what nothing may read begins as NaN."""
+    static = x.new_full((size.rows, x.shape[1]), 0.5).requires_grad_(x.requires_grad)
+    rows = None if size.read is None else torch.zeros(size.read, dtype=torch.int64)
+    segments = Segments(filled.offsets, filled.host)
+    _ = segments.ids
+    out, grad_out, grad_x = (
+        torch.full((n, 16), torch.nan).double() for n in (size.read or size.rows,) * 2 + (size.rows,)
+    )
+    kept: list[Tensor] = []
+
+    def forward() -> None:
         with torch.enable_grad():
-            own["out"] = as_filled(own["replayer"].run, own["size"], own["x"], filled, rows)
-        return self.out.detach()
+            kept[:] = [replayer.run(static, segments, rows)]
+        out.copy_(kept[0].detach())
 
-    def replay_backward(self, grad: Tensor, rows: int) -> Tensor:
-        assert rows == len(self.x)
-        replayer: Replayer = vars(self)["replayer"]
-        grad_x, *grads = torch.autograd.grad(self.out, (self.x, *replayer.parameters), grad)
-        torch._foreach_copy_(replayer.gradients, grads)
-        return grad_x
+    def backward() -> None:
+        inputs = [*([static] if x.requires_grad else []), *replayer.parameters]
+        grads = torch.autograd.grad(kept.pop(), inputs, grad_out)
+        torch._foreach_copy_(replayer.gradients, grads[-len(replayer.gradients) :])
+        if x.requires_grad:
+            grad_x.copy_(grads[0])
+
+    own = grad_x if x.requires_grad else None
+    return Recording(
+        static, segments, plan.in_room(room), rows, out, grad_out, own, PythonTape(forward), PythonTape(backward)
+    )
 
 
 @dataclass
@@ -108,34 +135,42 @@ class Tiles:
         raise NotImplementedError
 
 
-@pytest.fixture
-def encoder() -> Encoder:
-    torch.manual_seed(0)
-    return Encoder(16, EncoderConfig(num_layers=2, num_heads=2, input_norm=True)).double()
+class Toy(torch.nn.Module):
+    """Rows that see the mean of their sequence, which they find by ``segments.ids`` alone, as recorded kernels do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.own, self.others = (torch.nn.Parameter(torch.randn(16, 16).double()) for _ in range(2))
+
+    def forward(self, x: Tensor, segments: Segments, rows: Tensor | None) -> Tensor:
+        y = (x @ self.own).tanh()
+        sums = y.new_zeros(segments.count, 16).index_add(0, segments.ids, y @ self.others)
+        z = y + sums.index_select(0, segments.ids).tanh()
+        return z if rows is None else z.index_select(0, rows)
 
 
 @pytest.fixture
-def replayer(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> Replayer:
-    monkeypatch.setattr(replay, "record", EagerRecording)
-    return Replayer(lambda x, s, rows: encoder(x, s, None, rows), Tiles(), list(encoder.parameters()))
+def toy() -> Toy:
+    return Toy()
 
 
-def gradients(
-    encoder: Encoder, call: Any, lengths: list[int], *, keep: bool = False, learns: bool = True
-) -> list[Tensor]:
+@pytest.fixture
+def replayer(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Replayer:
+    monkeypatch.setattr(replay, "record", python_record)
+    return Replayer(toy, Tiles(), list(toy.parameters()))
+
+
+def gradients(model: Any, call: Any, lengths: list[int], *, keep: bool = False, learns: bool = True) -> list[Tensor]:
     """The output, the gradient of the rows and those of the weights, after one backward."""
     if not keep:
-        encoder.zero_grad()
+        model.zero_grad()
     segments = Segments.from_lengths(torch.tensor(lengths))
     x = torch.randn(segments.total, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(lengths)))
     out = call(x.requires_grad_(learns), segments, segments.starts)
     out.square().sum().backward()
-    found = [p.grad for p in encoder.parameters()]
-    return [out.detach(), *([] if x.grad is None else [x.grad]), *(g.clone() for g in found if g is not None)]
-
-
-def plain(encoder: Encoder) -> Any:
-    return lambda x, segments, rows: encoder(x, segments, None, rows)
+    found = [p.grad for p in model.parameters()]
+    return [out.detach().clone(), *([] if x.grad is None else [x.grad]), *(g.clone() for g in found if g is not None)]
 
 
 def same(found: list[Tensor], expected: list[Tensor]) -> None:
@@ -146,94 +181,202 @@ def same(found: list[Tensor], expected: list[Tensor]) -> None:
 BATCHES = [[30, 20, 60, 20], [31, 20, 59, 21], [90, 20, 20], [129]]
 
 
-def test_steps_are_the_same_however_they_are_run(encoder: Encoder, replayer: Replayer) -> None:
+def test_steps_are_the_same_however_they_are_run(toy: Toy, replayer: Replayer) -> None:
     for lengths in BATCHES * 3:
-        expected = gradients(encoder, plain(encoder), lengths)
-        same(gradients(encoder, replayer, lengths), expected)
+        same(gradients(toy, replayer, lengths), gradients(toy, toy, lengths))
     sizes = {Size.of(Segments.from_lengths(torch.tensor(lengths)), torch.arange(len(lengths))) for lengths in BATCHES}
-    assert replayer.calls == len(BATCHES) * 3 - len(sizes)
+    assert replayer.replays == len(BATCHES) * 3 - len(sizes)
 
 
-def test_parts_of_a_step_add_up(encoder: Encoder, replayer: Replayer) -> None:
+def test_all_rows_may_be_read(toy: Toy, replayer: Replayer) -> None:
+    for lengths in BATCHES * 3:
+        every = lambda x, segments, _: replayer(x, segments, None)  # noqa: E731
+        plain = lambda x, segments, _: toy(x, segments, None)  # noqa: E731
+        same(gradients(toy, every, lengths), gradients(toy, plain, lengths))
+    assert replayer.replays
+
+
+def test_parts_of_a_step_add_up(toy: Toy, replayer: Replayer) -> None:
     """Recorded or not, in any order."""
     for _ in range(3):
-        alone = [gradients(encoder, plain(encoder), lengths)[2:] for lengths in BATCHES]
-        encoder.zero_grad()
+        alone = [gradients(toy, toy, lengths)[2:] for lengths in BATCHES]
+        toy.zero_grad()
         for lengths in BATCHES:
-            found = gradients(encoder, replayer, lengths, keep=True)[2:]
+            found = gradients(toy, replayer, lengths, keep=True)[2:]
         same(found, [sum(parts[1:], start=parts[0]) for parts in zip(*alone, strict=True)])
 
 
-def test_weights_learn_where_the_rows_do_not(encoder: Encoder, replayer: Replayer) -> None:
+def test_weights_learn_where_the_rows_do_not(toy: Toy, replayer: Replayer) -> None:
     for _ in range(3):
-        found = gradients(encoder, replayer, BATCHES[0], learns=False)
-    same(found, gradients(encoder, plain(encoder), BATCHES[0], learns=False))
-    assert replayer.calls == 2
+        found = gradients(toy, replayer, BATCHES[0], learns=False)
+    same(found, gradients(toy, toy, BATCHES[0], learns=False))
+    assert replayer.replays == 2
+    same(gradients(toy, replayer, BATCHES[0]), gradients(toy, toy, BATCHES[0]))
 
 
-def test_a_batch_that_does_not_fit_is_recorded_with_more_room(encoder: Encoder, replayer: Replayer) -> None:
+def test_a_batch_that_does_not_fit_is_recorded_with_more_room(toy: Toy, replayer: Replayer) -> None:
     """Both have 2,048 rows: of 32 sequences, or of 31 shorter ones and a long one."""
     first, second = [64] * 32, [32] * 31 + [1056]
     for lengths in (first, first, second, first, second):
-        same(gradients(encoder, replayer, lengths), gradients(encoder, plain(encoder), lengths))
+        same(gradients(toy, replayer, lengths), gradients(toy, toy, lengths))
     (recording,) = replayer.recordings.values()
     for lengths in (first, second):
-        size = Size.of(Segments.from_lengths(torch.tensor(lengths)), torch.arange(32))
-        needed = make_plan(size.fill(Segments.from_lengths(torch.tensor(lengths))), Tiling()).sizes
-        assert all(a <= b for a, b in zip(needed, recording.plan.sizes, strict=True))
-    assert replayer.calls == 4
+        segments = Segments.from_lengths(torch.tensor(lengths))
+        needed = make_plan(Size.of(segments, torch.arange(32)).fill(segments), Tiling()).sizes
+        assert all(n + n // 8 <= room for n, room in zip(needed, recording.plan.sizes, strict=True))
+    assert replayer.replays == 4
 
 
-def test_the_recording_that_was_not_used_for_longest_goes(
-    encoder: Encoder, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
+def test_more_sizes_than_are_recorded_are_not_recorded_over_and_over(
+    toy: Toy, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "_MOST", 2)
-    sizes = [[64] * count for count in (10, 20, 40)]
-    for lengths in (*sizes[:2], *sizes, *sizes[:1], *sizes[2:], *sizes[2:]):
-        gradients(encoder, replayer, lengths)
-    assert [size.rows for size in replayer.recordings] == [640, 2560]
+    made = []
+    monkeypatch.setattr(replay, "_MOST", 3)
+    monkeypatch.setattr(replay, "record", lambda *given: made.append(given[1]) or python_record(*given))
+    for lengths in [[64] * count for count in range(1, 8)] * 4:
+        same(gradients(toy, replayer, lengths), gradients(toy, toy, lengths))
+    assert [size.rows for size in made] == [64, 128, 192]
+    assert replayer.replays == 9
 
 
-def test_what_cannot_be_recorded_is_run(encoder: Encoder, replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_recorded_is_run(toy: Toy, replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what the attempt has taken is free before the cache is emptied."""
+    alive: list[Any] = []
+
     def refuse(*_: Any) -> None:
+        taken = torch.zeros(3)
+        alive.append(weakref.ref(taken))
         raise torch.OutOfMemoryError("no memory left\nat all")
 
     monkeypatch.setattr(replay, "record", refuse)
-    gradients(encoder, replayer, BATCHES[0])
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(alive[0]()))
+    gradients(toy, replayer, BATCHES[0])
     with pytest.warns(UserWarning, match=r"goes on without CUDA graphs, slower: no memory left$"):
-        found = gradients(encoder, replayer, BATCHES[0])
-    same(found, gradients(encoder, plain(encoder), BATCHES[0]))
-    same(gradients(encoder, replayer, BATCHES[0]), found)
-    assert not replayer.calls
+        found = gradients(toy, replayer, BATCHES[0])
+    assert alive[1] is None
+    same(found, gradients(toy, toy, BATCHES[0]))
+    same(gradients(toy, replayer, BATCHES[0]), found)
+    assert not replayer.replays
 
 
-def test_a_forward_in_between_is_refused(encoder: Encoder, replayer: Replayer) -> None:
+def test_one_backward_follows_each_forward(replayer: Replayer) -> None:
     segments = Segments.from_lengths(torch.tensor(BATCHES[0]))
     _, first, second = (replayer(torch.randn(segments.total, 16, dtype=torch.float64), segments, None) for _ in "123")
     assert first is not None
     assert second is not None
-    with pytest.raises(RuntimeError, match="came between a recorded forward and its backward"):
+    with pytest.raises(RuntimeError, match="no other forward may come between"):
         first.sum().backward()
-    second.sum().backward()
+    second.sum().backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="has one backward"):
+        second.sum().backward()
 
 
-def test_other_attention_is_left_to_the_encoder(encoder: Encoder, replayer: Replayer) -> None:
+def test_other_attention_is_left_to_the_encoder(replayer: Replayer) -> None:
     replayer.attention = Tiles(applies=False)
     segments = Segments.from_lengths(torch.tensor(BATCHES[0]))
     assert replayer(torch.randn(segments.total, 16, dtype=torch.float64), segments, None) is None
 
 
-def test_an_encoder_records_only_in_training_and_where_kernels_apply(encoder: Encoder) -> None:
-    """On a CPU nothing is recorded, and nothing changes."""
-    expected = gradients(encoder, plain(encoder), BATCHES[0])
+@pytest.fixture
+def encoder() -> Encoder:
+    torch.manual_seed(0)
+    return Encoder(16, EncoderConfig(num_layers=2, num_heads=2, input_norm=True))
+
+
+def recording(encoder: Encoder) -> Replayer:
     encoder.record_steps()
-    for _ in range(3):
-        same(gradients(encoder, plain(encoder), BATCHES[0]), expected)
     assert encoder._replayer is not None
-    assert not encoder._replayer.calls
+    return encoder._replayer
+
+
+def test_an_encoder_replays_in_training_alone(encoder: Encoder) -> None:
+    replayer, segments = recording(encoder), Segments.from_lengths(torch.tensor([5, 9]))
+    asked: list[bool] = []
+    replayer.attention = SimpleNamespace(prepare=lambda s: asked.append(True), use_plan=None)  # type: ignore[assignment]
+    x = torch.randn(14, 16)
+    expected = encoder(x, segments)
+    assert len(asked) == 1
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(x, segments), expected)
+    encoder.eval()
+    torch.testing.assert_close(encoder(x, segments), expected)
+    assert len(asked) == 1
     encoder.forget_steps()
+    torch.testing.assert_close(encoder.train()(x, segments), expected)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_layers": 0},
+        {"sparse_basis_residual": True},
+        {"attention": AttentionConfig(kind="favor")},
+        {"attention": AttentionConfig(backend="bucketed")},
+        {"attention": AttentionConfig(backend="varlen")},
+        {"head_dim": 129},
+    ],
+    ids=str,
+)
+def test_what_the_kernels_never_take_is_not_recorded(encoder: Encoder, changes: dict[str, Any]) -> None:
+    other = Encoder(16, replace(encoder.config, **changes))
+    other.record_steps()
+    assert other._replayer is None
+    assert other.steps_replayed == 0
+
+
+def test_nothing_is_recorded_in_double_or_with_frozen_weights(encoder: Encoder) -> None:
+    encoder.double().record_steps()
     assert encoder._replayer is None
-    for parameter in encoder.parameters():
-        parameter.requires_grad_(False)
-    encoder.record_steps()
+    encoder.float().requires_grad_(False).record_steps()
     assert encoder._replayer is None
+
+
+def test_other_attention_begins_anew(encoder: Encoder) -> None:
+    before = recording(encoder)
+    encoder.configure_attention(AttentionConfig(dropout=0.5))
+    assert encoder._replayer is not None
+    assert encoder._replayer is not before
+    encoder.configure_attention(AttentionConfig(kind="favor"))
+    assert encoder._replayer is None
+
+
+def test_a_copy_does_not_replay_the_original(encoder: Encoder) -> None:
+    recording(encoder)
+    for block in encoder.blocks:
+        assert isinstance(block, Block)
+        block.use_run(lambda *given: Block.run(*given))  # as little to be pickled as a compiled one
+    segments, x = Segments.from_lengths(torch.tensor([5, 9])), torch.randn(14, 16)
+    with torch.no_grad():
+        expected = encoder.eval()(x, segments)
+        for copy in (deepcopy(encoder), pickle.loads(pickle.dumps(encoder))):
+            assert copy._replayer is None
+            torch.testing.assert_close(copy(x, segments), expected)
+            for parameter in copy.parameters():
+                parameter.mul_(3)
+            assert not torch.allclose(copy(x, segments), expected)
+
+
+def test_memory_that_recordings_hold_is_given_to_who_needs_it(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayer, segments = recording(encoder), Segments.from_lengths(torch.tensor([5, 9]))
+    x = torch.randn(14, 16)
+    expected, run = encoder.eval()(x, segments), encoder._run
+
+    def full(*given: Any) -> Tensor:
+        if replayer.recordings:
+            raise torch.OutOfMemoryError("no memory left")
+        return run(*given)
+
+    monkeypatch.setattr(encoder, "_run", full)
+    replayer.recordings[Size(64, 16, None)] = None  # type: ignore[assignment]
+    with pytest.warns(UserWarning, match="goes on without CUDA graphs"):
+        torch.testing.assert_close(encoder(x, segments), expected)
+
+    def always(*_: Any) -> Tensor:
+        raise torch.OutOfMemoryError("none at all")
+
+    monkeypatch.setattr(encoder, "_run", always)
+    with pytest.warns(UserWarning, match="goes on"), pytest.raises(torch.OutOfMemoryError, match="none at all"):
+        encoder(x, segments)

@@ -19,7 +19,7 @@ def keep_mask(seed: Int[Tensor, ""], rows: int, columns: int, rate: float) -> Bo
     row = torch.arange(rows, dtype=torch.int32, device=seed.device)
     column = torch.arange(columns, dtype=torch.int32, device=seed.device)
     bits = _mix(_mix((row[:, None] * columns + column) ^ low) + high)
-    return bits >= round(rate * 2**32) - 2**31
+    return bits >= min(round(rate * 2**32), 2**32 - 1) - 2**31
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -29,15 +29,22 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ ((x >> 16) & 0xFFFF)
 
 
+def hashed_dropout(
+    x: Float[Tensor, "*rows columns"], rate: float, seed: Int[Tensor, ""]
+) -> Float[Tensor, "*rows columns"]:
+    """x / (1 - rate) where :func:`keep_mask` keeps it, 0 elsewhere."""
+    rows = x.flatten(0, -2)
+    keep = keep_mask(seed, rows.shape[0], rows.shape[1], rate)
+    return torch.where(keep, rows / (1 - rate), 0.0).view_as(x)
+
+
 class Dropout(nn.Dropout):
-    """``nn.Dropout``, drawn as above."""
+    """``nn.Dropout``, in compiled code on a GPU :func:`hashed_dropout`."""
 
     def forward(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         if not self.training or self.p == 0:
             return x
         # Outside of a compiler the hash would be a dozen kernels.
         if x.is_cuda and torch.compiler.is_compiling():
-            rows, seed = x.flatten(0, -2), torch.randint(2**62, (), device=x.device)
-            keep = keep_mask(seed, rows.shape[0], rows.shape[1], self.p)
-            return torch.where(keep, rows / (1 - self.p), 0.0).view_as(x)
+            return hashed_dropout(x, self.p, torch.randint(2**62, (), device=x.device))
         return F.dropout(x, self.p)

@@ -93,10 +93,10 @@ class Segments:
     @cached_property
     def ids(self) -> Int[Tensor, " rows"]:
         """The segment of every row."""
-        device = self.offsets.device
-        if device.type == "cuda":  # Half the launches of repeat_interleave.
-            return torch.searchsorted(self.offsets[1:], torch.arange(self.total, device=device), right=True)
-        return torch.repeat_interleave(torch.arange(self.count, device=device), self.lengths, output_size=self.total)
+        if self.offsets.is_cuda:
+            return searched_ids(self.offsets, self.total)
+        index = torch.arange(self.count, device=self.offsets.device)
+        return torch.repeat_interleave(index, self.lengths, output_size=self.total)
 
     @cached_property
     def positions(self) -> Int[Tensor, " rows"]:
@@ -190,6 +190,11 @@ class Segments:
                 back[bucket.rows.flatten()[keep]] = place[keep]
             start += bucket.rows.numel()
         return back
+
+
+def searched_ids(offsets: Int[Tensor, " bounds"], total: int) -> Int[Tensor, " rows"]:
+    """:attr:`Segments.ids` with half the launches of repeat_interleave."""
+    return torch.searchsorted(offsets[1:], torch.arange(total, device=offsets.device), right=True)
 
 
 class _Reorder(torch.autograd.Function):

@@ -1,13 +1,13 @@
 """The encoder on one GPU, recorded once a size and replayed: two launches a training step instead of a thousand.
 
 A recording (a CUDA graph) repeats kernels as they were: same addresses, same shapes, same grids. So a batch is filled
-up with sequences that nothing reads, by at most a 64th of its rows, to one of few sizes; what a size is depends on the
-batch alone, so that a run that was resumed computes what an unbroken one does. The rows that fill it get no gradient
-and give none: every other row and every weight's gradient is what it would be without them.
+up with sequences that nothing reads to one of few sizes; what a size is depends on the batch alone, and a step computes
+the same whether it is recorded or not. The rows that fill it get no gradient and give none: every other row and every
+weight's gradient is what it would be without them.
 
-A size is recorded when it comes a second time. All recordings work in the same memory, so the backward of one must
-follow its own forward, as it does in training. The weights get their gradients from ``backward()`` alone, not from
-``torch.autograd.grad``.
+A size is recorded when it comes a second time. All recordings work in the same memory, so the one backward of each
+must follow its own forward, as it does in training. The weights get their gradients from ``backward()`` alone, not from
+``torch.autograd.grad``, in memory that the next backward writes again.
 """
 
 import warnings
@@ -27,8 +27,10 @@ from tokengt.ragged import Segments
 
 # Rows of one sequence that fills up.
 _FILLING = 64
-# Recordings kept; of more sizes, the one that was not used for longest is recorded anew.
-_MOST = 24
+# Sizes lie at least so many rows, sequences and rows read apart: batches of a few graphs differ in all three.
+_LEAST_ROWS, _LEAST_SEQUENCES = 64, 16
+# Recordings made; whatever other sizes come is run as usual. Making one takes as long as several steps.
+_MOST = 32
 
 Run = Callable[[Tensor, Segments, Tensor | None], Tensor]
 
@@ -44,9 +46,17 @@ class Planner(Protocol):
         """Have them take these sequences so."""
 
 
-def rounded(count: int) -> int:
-    """Up to a multiple of a 64th of the power of two below: 64 sizes between a number and its double."""
-    step = max(1, (1 << max(count, 1).bit_length() - 1) // 64)
+@runtime_checkable
+class Tape(Protocol):
+    """Kernels that were recorded: ``torch.cuda.CUDAGraph``."""
+
+    def replay(self) -> None:
+        """Launch them all."""
+
+
+def rounded(count: int, least: int = 1) -> int:
+    """Up to a multiple of a 64th of the power of two below, or of ``least``: 64 sizes at most between n and 2 n."""
+    step = max(least, (1 << max(count, 1).bit_length() - 1) // 64)
     return -(-count // step) * step
 
 
@@ -60,12 +70,11 @@ class Size:
 
     @classmethod
     def of(cls, segments: Segments, rows: Int[Tensor, " read"] | None) -> "Size":
-        total = rounded(segments.total)
+        total = rounded(segments.total, _LEAST_ROWS)
         # So many whatever is missing, not only what is: the number is to be one of few.
-        filling = rounded(total + 1) - total
-        return cls(
-            total, rounded(segments.count - (-filling // _FILLING)), None if rows is None else rounded(len(rows))
-        )
+        filling = -(-(rounded(total + 1, _LEAST_ROWS) - total) // _FILLING)
+        read = None if rows is None else rounded(len(rows), _LEAST_ROWS)
+        return cls(total, rounded(segments.count + filling, _LEAST_SEQUENCES), read)
 
     def fill(self, segments: Segments) -> Segments:
         return segments.filled(self.rows, self.sequences, _FILLING)
@@ -81,31 +90,33 @@ class Recording:
     rows: Int[Tensor, " read"] | None
     out: Float[Tensor, "read dim"]
     grad_out: Float[Tensor, "read dim"]
-    grad_x: Float[Tensor, "rows dim"]
-    forward: torch.cuda.CUDAGraph
-    backward: torch.cuda.CUDAGraph
+    grad_x: Float[Tensor, "rows dim"] | None
+    forward: Tape
+    backward: Tape
 
-    def fits(self, plan: Plan) -> bool:
-        return all(size <= room for size, room in zip(plan.sizes, self.plan.sizes, strict=True))
+    def fits(self, x: Float[Tensor, "tokens dim"], plan: Plan) -> bool:
+        """Whether there is room for such entries, and a gradient for such rows."""
+        roomy = all(size <= room for size, room in zip(plan.sizes, self.plan.sizes, strict=True))
+        return roomy and x.dtype == self.x.dtype and x.requires_grad == self.x.requires_grad
 
     def replay_forward(
         self, x: Float[Tensor, "tokens dim"], filled: Segments, plan: Plan, rows: Int[Tensor, " chosen"] | None
     ) -> Float[Tensor, "_ dim"]:
-        """The rows asked for. Others of ``self.x`` keep what an earlier batch left there, which nothing reads."""
+        """A copy of the rows asked for. Others of ``self.x`` keep what an earlier batch left, which nothing reads."""
         self.x.detach()[: len(x)].copy_(x)
         self.segments.ids.copy_(filled.ids)
-        self.plan.items.copy_(plan.with_room(self.plan.sizes).items)
+        self.plan.items.copy_(plan.with_room(self.plan.sizes), non_blocking=True)
         if rows is not None and self.rows is not None:
             self.rows[: len(rows)].copy_(rows)
         self.forward.replay()
-        return self.out[: len(x) if rows is None else len(rows)]
+        return self.out[: len(x) if rows is None else len(rows)].clone()
 
-    def replay_backward(self, grad: Float[Tensor, "read dim"], rows: int) -> Float[Tensor, "{rows} dim"]:
+    def replay_backward(self, grad: Float[Tensor, "read dim"], rows: int) -> Float[Tensor, "{rows} dim"] | None:
         """The gradient of x; those of the weights are where they were recorded to be."""
         self.grad_out[: len(grad)].copy_(grad)
         self.grad_out[len(grad) :].zero_()
         self.backward.replay()
-        return self.grad_x[:rows]
+        return None if self.grad_x is None else self.grad_x[:rows]
 
 
 class Replayer:
@@ -114,7 +125,7 @@ class Replayer:
     Args:
         run: rows, their sequences and the rows asked for to encoded rows.
         attention: plans for all of the encoder's attention.
-        parameters: the encoder's that are trained.
+        parameters: the encoder's that are trained. Their values may change, their memory may not.
     """
 
     def __init__(self, run: Run, attention: Planner, parameters: Sequence[nn.Parameter]) -> None:
@@ -122,11 +133,12 @@ class Replayer:
         # One set for all recordings, in memory of its own: what a step has summed up outlives the next forward.
         self.gradients = [torch.empty_like(parameter) for parameter in self.parameters]
         self.recordings: dict[Size, Recording] = {}
-        self.calls = 0
+        self.replays = 0
+        self.turn = 0
         # Asks for a gradient, so that there is a backward even where the rows do not need one.
         self._anchor = torch.zeros((), device=self.gradients[0].device, requires_grad=True)
         self._seen: set[Size] = set()
-        self._works = True
+        self._records = True
 
     def __call__(
         self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " chosen"] | None
@@ -138,41 +150,45 @@ class Replayer:
         plan = self.attention.prepare(filled)
         if plan is None:
             return None
-        recording = self._recording(size, x, filled, plan, rows)
+        recording = self._recording(size, x, filled, plan)
         if recording is None:
             return as_filled(self.run, size, x, filled, rows)
-        self.calls += 1
-        step = _Step(self, recording, filled, plan, rows, self.calls)
+        self.replays += 1
+        self.turn += 1
+        step = _Step(self, recording, filled, plan, rows, self.turn)
         out: Tensor = _Replay.apply(step, x, self._anchor)  # type: ignore[no-untyped-call]
         return out
 
-    def _recording(self, size: Size, x: Tensor, filled: Segments, plan: Plan, rows: Tensor | None) -> Recording | None:
-        known = self.recordings.pop(size, None)
-        if known is None or not known.fits(plan):
-            if not self._works or size not in self._seen:
-                self._seen.add(size)
-                return None
-            # Room for what the next batches need, and for what the last ones did.
-            room = [n + n // 8 for n in plan.sizes]
-            if known is not None:  # It lives until there is another: PyTorch cannot reuse a pool that no graph holds.
-                room = [max(pair) for pair in zip(room, known.plan.sizes, strict=True)]
-            known = self._record(size, x, filled, plan.with_room([-(-n // 16) * 16 for n in room]), rows)
-        if known is not None:
-            self.recordings[size] = known  # the last one used comes last
-            while len(self.recordings) > _MOST:
-                del self.recordings[next(iter(self.recordings))]
-        return known
+    def give_up(self, reason: str) -> bool:
+        """Free what recordings hold and make no more; whether there was anything to free."""
+        held, self._records = bool(self.recordings), False
+        self.recordings.clear()
+        torch.cuda.empty_cache()
+        warnings.warn(f"training goes on without CUDA graphs, slower: {reason.splitlines()[0]}", stacklevel=2)
+        return held
 
-    def _record(self, size: Size, x: Tensor, filled: Segments, plan: Plan, rows: Tensor | None) -> Recording | None:
-        try:
-            return record(self, size, x, filled, plan, rows)
-        except RuntimeError as error:  # No memory left, or a kernel that cannot be recorded.
-            self._works = False
-            self.recordings.clear()
-            torch.cuda.empty_cache()
-            reason = str(error).splitlines()[0]
-            warnings.warn(f"training goes on without CUDA graphs, slower: {reason}", stacklevel=2)
+    def _recording(self, size: Size, x: Tensor, filled: Segments, plan: Plan) -> Recording | None:
+        known = self.recordings.get(size)
+        if known is not None and known.fits(x, plan):
+            return known
+        if known is None and (size not in self._seen or len(self.recordings) >= _MOST):
+            self._seen.add(size)
             return None
+        if not self._records:
+            return None
+        # Room for what the next batches need, and for what the last ones did. The old recording stays until there is
+        # another: PyTorch cannot go on with a pool that no graph holds.
+        room = [n + n // 8 for n in plan.sizes]
+        if known is not None:
+            room = [max(pair) for pair in zip(room, known.plan.sizes, strict=True)]
+        reason = ""
+        try:
+            self.recordings[size] = record(self, size, x, filled, plan, [-(-n // 16) * 16 for n in room])
+        except RuntimeError as error:  # No memory left, or a kernel that cannot be recorded.
+            reason = str(error) or type(error).__name__
+        if reason:  # Not above: there the error still holds the memory that is to be freed.
+            self.give_up(reason)
+        return self.recordings.get(size)
 
     @cached_property
     def pool(self) -> Any:
@@ -187,30 +203,32 @@ def as_filled(run: Run, size: Size, x: Tensor, filled: Segments, rows: Tensor | 
     return run(wide, filled, chosen)[: len(x) if rows is None else len(rows)]
 
 
-def record(replayer: Replayer, size: Size, x: Tensor, filled: Segments, plan: Plan, rows: Tensor | None) -> Recording:
+def record(replayer: Replayer, size: Size, x: Tensor, filled: Segments, plan: Plan, room: Sequence[int]) -> Recording:
     """A forward and a backward at this size, recorded; draws go on as if nothing had been run."""
-    static = x.new_zeros(size.rows, x.shape[1]).requires_grad_()
-    chosen = None if size.read is None else torch.zeros(size.read, dtype=torch.int64, device=x.device)
-    # The recording owns its segments; the batch's own are another object with the same numbers.
+    static = x.new_zeros(size.rows, x.shape[1]).requires_grad_(x.requires_grad)
+    rows = None if size.read is None else torch.zeros(size.read, dtype=torch.int64, device=x.device)
+    # The recording owns its segments and plan; the batch's are others with the same numbers.
     segments = Segments(filled.offsets, filled.host)
     _ = segments.ids
-    replayer.attention.use_plan(segments, plan)
-    inputs = (static, *replayer.parameters)
+    roomy = plan.in_room(room)
+    replayer.attention.use_plan(segments, roomy)
+    inputs = [*([static] if x.requires_grad else []), *replayer.parameters]
     with torch.enable_grad(), torch.random.fork_rng([x.device.index]):
         # What is done at a first call only cannot be recorded.
-        out = replayer.run(static, segments, chosen)
+        out = replayer.run(static, segments, rows)
         torch.autograd.grad(out, inputs, torch.zeros_like(out))
         del out
         torch.clear_autocast_cache()  # else a weight's copy in bfloat16 would be remembered, not made
         forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(forward, pool=replayer.pool):
-            out = replayer.run(static, segments, chosen)
+            out = replayer.run(static, segments, rows)
         grad_out = torch.zeros_like(out)
         with torch.cuda.graph(backward, pool=replayer.pool):
-            grad_x, *grads = torch.autograd.grad(out, inputs, grad_out)
-            torch._foreach_copy_(replayer.gradients, grads)
+            grads = torch.autograd.grad(out, inputs, grad_out)
+            torch._foreach_copy_(replayer.gradients, grads[-len(replayer.gradients) :])
         torch.clear_autocast_cache()
-    return Recording(static, segments, plan, chosen, out.detach(), grad_out, grad_x, forward, backward)
+    grad_x = grads[0] if x.requires_grad else None
+    return Recording(static, segments, roomy, rows, out.detach(), grad_out, grad_x, forward, backward)
 
 
 @dataclass(eq=False)
@@ -222,21 +240,21 @@ class _Step:
     filled: Segments
     plan: Plan
     rows: Tensor | None
-    number: int
+    turn: int
     tokens: int = 0
 
     def forward(self, x: Tensor) -> Tensor:
         self.tokens = len(x)
         return self.recording.replay_forward(x, self.filled, self.plan, self.rows)
 
-    def backward(self, grad: Tensor) -> Tensor:
+    def backward(self, grad: Tensor) -> Tensor | None:
         """The gradient of x; the weights get theirs here, past autograd, which takes 10 us for each."""
         replayer = self.replayer
-        if self.number != replayer.calls:
-            raise RuntimeError("another forward came between a recorded forward and its backward")
+        if self.turn != replayer.turn:
+            raise RuntimeError("a recorded forward has one backward, and no other forward may come between them")
+        replayer.turn += 1
         # What earlier parts of a step have summed up may lie where this one writes.
-        sums = [parameter.grad for parameter in replayer.parameters]
-        sums = [None if part is None else part.clone() for part in sums]
+        sums = [None if parameter.grad is None else parameter.grad.clone() for parameter in replayer.parameters]
         out = self.recording.replay_backward(grad, self.tokens)
         for parameter, gradient, part in zip(replayer.parameters, replayer.gradients, sums, strict=True):
             parameter.grad = gradient if part is None else gradient.add_(part)
@@ -251,5 +269,5 @@ class _Replay(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, None]:
         return None, ctx.step.backward(grad), None

@@ -138,20 +138,20 @@ class Block(nn.Module):
         self.drops = drop_rate > 0
         # A tensor, so that one piece of compiled code serves the blocks with their different rates.
         self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
-        self.use_halves(Block.halves)
+        self.use_run(Block.run)
 
-    def use_halves(self, halves: Callable[..., tuple[Tensor, Tensor | None]]) -> None:
-        """:meth:`halves`, or a compiled one: a function of the block, so that a copy of the block can share it."""
-        self._halves = halves
+    def use_run(self, run: Callable[..., tuple[Tensor, Tensor | None]]) -> None:
+        """:meth:`run`, or a compiled one: a function of the block, so that a copy of the block can share it."""
+        self._run = run
 
     def forward(
         self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
     ) -> Float[Tensor, "_ dim"]:
         """All rows, or those at ``rows``: they attend to all, and the others are not worked out."""
-        out, _ = self._halves(self, x, segments, rows)
+        out, _ = self._run(self, x, segments, rows)
         return out
 
-    def halves(
+    def run(
         self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
     ) -> tuple[Float[Tensor, "_ dim"], Float[Tensor, "_ dim"] | None]:
         """The block's output, and in training the H between its halves.
@@ -162,6 +162,10 @@ class Block(nn.Module):
         middle = (x if rows is None else x.index_select(0, rows)) + self._branch(attended, segments, rows)
         out = middle + self._branch(self.mlp(self.mlp_norm(middle)), segments, rows)
         return out, middle if self.training else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or a pickled block, is not compiled: as that of ``nn.Module.compile``."""
+        return super().__getstate__() | {"_run": Block.run}  # type: ignore[no-any-return, no-untyped-call]
 
     def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
         return self.attention.attention_weights(self.attention_norm(x), segments)
@@ -186,7 +190,7 @@ class Encoder(nn.Module):
 
     def prepare(self, segments: Segments) -> None:
         """Work out what a forward needs to know of the sequences' lengths: compiled code would stop for it."""
-        if self._replays:
+        if self._replaying:
             return  # They are filled up first.
         self._prepare(segments)
 
@@ -206,11 +210,21 @@ class Encoder(nn.Module):
         rows: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "_ dim"]:
         """All encoded tokens, or those at ``rows``, which the last block then works out alone."""
-        if self._replayer is not None and self._replays:
-            out = self._replayer(x, segments, rows)
+        if self._replayer is None:
+            return self._run(x, segments, links, rows)
+        full = ""
+        try:
+            out = self._replayer(x, segments, rows) if self._replaying else None
             if out is not None:
                 return out
             self._prepare(segments)
+            return self._run(x, segments, links, rows)
+        except torch.OutOfMemoryError as error:
+            full = str(error)
+        # Recordings hold memory that evaluation, or a batch that is not recorded, may need.
+        if not self._replayer.give_up(full):
+            raise torch.OutOfMemoryError(full)
+        self._prepare(segments)
         return self._run(x, segments, links, rows)
 
     def _run(self, x: Tensor, segments: Segments, links: RowLinks | None = None, rows: Tensor | None = None) -> Tensor:
@@ -241,20 +255,26 @@ class Encoder(nn.Module):
 
     def compile_blocks(self, **options: Any) -> None:
         """Put the blocks through ``torch.compile``: one at a time, so that one compilation serves them all."""
-        compiled = torch.compile(Block.halves, dynamic=True, **options)
+        compiled = torch.compile(Block.run, dynamic=True, **options)
         for block in self.blocks:
             assert isinstance(block, Block)
-            block.use_halves(compiled)
+            block.use_run(compiled)
 
     def record_steps(self) -> None:
-        """From now on record what a training step does on the GPU, once a size, and replay it."""
+        """From now on record what a training step does on the GPU, once a size, and replay it (``tokengt.replay``).
+
+        For a training loop of one process that calls ``backward()`` once after each forward, under one kind of
+        autocast, with weights that keep their place in memory; the gradients that it leaves are written over by the
+        next step. Where our attention kernels do not apply nothing is recorded.
+        """
         self.forget_steps()
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
         # Linked rows are other ones in every batch.
         if len(self.blocks) and trained and not self.config.sparse_basis_residual:
             block = self.blocks[0]
             assert isinstance(block, Block)
-            self._replayer = Replayer(lambda x, s, rows: self._run(x, s, None, rows), block.attention, trained)
+            if block.attention.may_use_kernels:
+                self._replayer = Replayer(lambda x, s, rows: self._run(x, s, None, rows), block.attention, trained)
 
     def forget_steps(self) -> None:
         """Free the memory that :meth:`record_steps` has taken."""
@@ -266,14 +286,23 @@ class Encoder(nn.Module):
             assert isinstance(block, Block)
             block.attention.configure(config)
         if self._replayer is not None:
-            self.record_steps()
+            self.record_steps()  # what was recorded is another kernel
 
     def _step(self, block: nn.Module, x: Tensor, segments: Segments, links: RowLinks | None) -> Tensor:
         out: Tensor = block(x, segments)
         return add_linked_rows(out, links) if links is not None and self._linked(links) else out
 
     @property
-    def _replays(self) -> bool:
+    def steps_replayed(self) -> int:
+        """How many forwards were replayed since :meth:`record_steps`."""
+        return 0 if self._replayer is None else self._replayer.replays
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or a pickled encoder, records nothing: recordings are of this one's weights."""
+        return super().__getstate__() | {"_replayer": None}  # type: ignore[no-any-return, no-untyped-call]
+
+    @property
+    def _replaying(self) -> bool:
         return self._replayer is not None and self.training and torch.is_grad_enabled()
 
     def _linked(self, links: RowLinks | None) -> bool:

@@ -144,7 +144,7 @@ def test_room_that_nothing_takes_changes_nothing() -> None:
     """Entries of length 0 in every bucket, the loop's as well."""
     heads, segments = Heads(3, 8, 8), segments_of([9, 16, 3, 1, 12, 40, 100])
     plan = make_plan(segments, Tiling((16, 32), 32))
-    roomy = plan.with_room([size + 3 for size in plan.sizes])
+    roomy = plan.in_room([size + 3 for size in plan.sizes])
     qkv, seed = rows(segments, heads), torch.tensor(3, device=DEVICE)
     results = []
     for used in (plan, roomy):

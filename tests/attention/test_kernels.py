@@ -73,6 +73,21 @@ def test_few_sequences_join_the_next_tile(lengths: list[int], held: list[int]) -
     assert [end - begin for *_, begin, end in plan.buckets.tolist()] == held
 
 
+def test_room_is_what_is_left_of_a_bucket() -> None:
+    plan = make_plan(Segments.from_lengths(torch.tensor([20, 10, 70, 12])), Tiling((16, 32), 32))
+    assert plan.sizes == [2, 1, 3]
+    assert plan.host.tolist() == [[20, 100, 0, 30, 30, 30], [10, 12, 20, 70, 70, 70], [0, 0, 0, 0, 32, 64]]
+    roomy = plan.in_room([3, 1, 5])
+    assert roomy.buckets.tolist() == [[16, 0, 0, 3], [32, 0, 3, 4], [32, 1, 4, 9]]
+    assert roomy.host.tolist() == [
+        [20, 100, 0, 0, 30, 30, 30, 0, 0],
+        [10, 12, 0, 20, 70, 70, 70, 0, 0],
+        [0, 0, 0, 0, 0, 32, 64, 0, 0],
+    ]
+    assert torch.equal(roomy.items, roomy.host)
+    assert torch.equal(plan.with_room([3, 1, 5]), roomy.host)
+
+
 def _empty_at(segments: Segments, start: int) -> int:
     """Empty sequences begin at the same row as the next one."""
     return int(((segments.host[:-1] == start) & (segments.host_lengths == 0)).sum())

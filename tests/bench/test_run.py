@@ -174,3 +174,22 @@ def test_a_new_measurement_takes_the_place_of_the_old_one(rows: list[BenchRow], 
     with pytest.raises(ValueError, match="holds no list of benchmark rows"):
         keep_rows(path, rows)
     assert path.read_text() == '{"torn": '
+
+
+def test_memory_of_a_recording_counts(rows: list[BenchRow]) -> None:
+    timing = Timing((1.0,), (1,), (1,), memory_gib=2.0)
+    assert timing.at_least(2**30).memory_gib == 2.0
+    assert timing.at_least(3 * 2**30).memory_gib == 3.0
+    assert replace(timing, memory_gib=None).at_least(5).memory_gib is None
+    assert not any(row.cuda_graphs for row in rows)
+
+
+def test_recorded_steps_are_warmed_up_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = BenchConfig(device="cuda", compile=True)
+    assert config.warmup_steps == 30
+    assert replace(config, warmup=40).warmup_steps == 40
+    for change in ({"compile": False}, {"cuda_graphs": False}, {"shape": "physics"}, {"device": "cpu"}):
+        assert replace(config, **change).warmup_steps == 3
+    assert config.training.cuda_graphs
+    assert not replace(config, cuda_graphs=False).training.cuda_graphs

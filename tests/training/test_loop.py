@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,8 +47,10 @@ class StopAfter(Progress):
             raise Stopped
 
 
-def parts_of(count: int, targets: Tensor, kind: TaskKind, split: Split | None = None) -> tuple[Parts, Task, Store]:
-    texts, _ = molecules(count)
+def parts_of(
+    count: int, targets: Tensor, kind: TaskKind, split: Split | None = None, first: tuple[str, ...] = ()
+) -> tuple[Parts, Task, Store]:
+    texts = [*first, *molecules(count)[0][len(first) :]]
     graphs = GraphBatch.collate([from_smiles(text) for text in texts])
     store = Store.from_memory(graphs, targets, target_names=("y",), texts=texts)
     places = torch.arange(count)
@@ -228,3 +231,35 @@ def test_step_seeds_differ_by_every_part_of_their_key() -> None:
 def test_a_state_survives_json() -> None:
     state = State(epoch=2, loss_sum=0.1, best_value=1 / 3, records=[{"train_loss": 2 / 3}])
     assert State(**json.loads(json.dumps(vars(state)))) == state
+
+
+def test_a_step_without_bonds_decays_the_edge_encoder() -> None:
+    """As it does with several processes, where another one may have bonds."""
+    data = parts_of(24, solubility(24), "regression", first=("C", "O", "N"))
+    training = trainer(data, TrainingConfig(epochs=1, batch_size=3, learning_rate=0.1, weight_decay=0.5))
+    table = training.model.tokenizer.edge_encoder.table
+    assert table is not None
+    before = table.weight.detach().clone()
+    assert before.abs().min() > 0
+    training.model.train()
+    training.step([torch.arange(3)])
+    torch.testing.assert_close(table.weight.detach(), before * (1 - 0.1 * 0.5))
+
+
+@pytest.mark.parametrize(
+    ("compiled", "graphs", "processes", "device", "records"),
+    [
+        (True, True, 1, "cuda", True),
+        (False, True, 1, "cuda", False),
+        (True, False, 1, "cuda", False),
+        (True, True, 2, "cuda", False),
+        (True, True, 1, "cpu", False),
+    ],
+)
+def test_steps_are_recorded_in_one_process_on_a_gpu(
+    data: tuple[Parts, Task, Store], compiled: bool, graphs: bool, processes: int, device: str, records: bool
+) -> None:
+    training = trainer(data, TrainingConfig(epochs=1))
+    training.config = TrainingConfig(epochs=1, compile=compiled, cuda_graphs=graphs)
+    training.fabric = SimpleNamespace(world_size=processes, device=torch.device(device))
+    assert training._may_record is records

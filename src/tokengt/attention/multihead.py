@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.attention.favor import default_num_features, draw_projection, favor_attention
-from tokengt.attention.kernels import Plan, keep_plan, kernel_plan, planned_attention
+from tokengt.attention.kernels import Plan, keep_plan, kernel_plan, kernels_fit, planned_attention
 from tokengt.attention.softmax import Backend, attention_weights, softmax_attention
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
@@ -97,6 +97,12 @@ class MultiheadAttention(nn.Module):
         The plan of our own kernels, or None where they are not used.
         """
         return self._plan(segments, self._dtype(segments))
+
+    @property
+    def may_use_kernels(self) -> bool:
+        """Whether :meth:`prepare` may find a plan of our own kernels for any sequences at all."""
+        fits = kernels_fit(self.qkv_proj.weight.dtype, self.head_dim, self.value_dim)
+        return self.projection is None and fits and self.config.backend in ("auto", "triton")
 
     def use_plan(self, segments: Segments, plan: Plan) -> None:
         """Attend to these sequences by this plan from now on."""

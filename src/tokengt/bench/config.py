@@ -129,14 +129,10 @@ class BenchConfig:
         )
 
     @property
-    def recorded(self) -> bool:
-        """Whether our training step is replayed."""
-        return self.compile and self.cuda_graphs and self.where.resolved == "cuda"
-
-    @property
     def warmup_steps(self) -> int:
         """Before the clock of training runs: enough that most sizes of batches have come twice and are recorded."""
-        return max(self.warmup, _WARMUP_RECORDED) if self.recorded else self.warmup
+        records = self.compile and self.cuda_graphs and self.where.resolved == "cuda" and self.shape != "physics"
+        return max(self.warmup, _WARMUP_RECORDED) if records else self.warmup
 
 
 def model_config(config: BenchConfig, tokens: TokensConfig, classes: int) -> TokenGTConfig:

@@ -31,7 +31,8 @@ class BenchRow:
         graphs_per_s: median over the rounds.
         tokens_per_s: real tokens, padding not counted.
         peak_share: matrix products that the model needs, a second, as a share of ``peak_tflops``.
-        memory_gib: the GPU's memory at its fullest, the other system's weights not counted; None on a CPU.
+        memory_gib: the GPU's memory at its fullest, the other system's weights not counted, for replayed steps that of
+            the warm-up as well; None on a CPU.
         ratio_to_padded: speed as a multiple of the padded reference's, median over the rounds.
         commit: of the source.
         ids: node identifiers.

@@ -37,6 +37,7 @@ class _Measured:
     first_seconds: Mapping[str, float]
     recompilations: int | None
     synchronisations: int | None
+    replayed: bool
     breakdown: dict[str, float]
 
 
@@ -86,13 +87,16 @@ def _measure(
         warm[system.name] = peak - others
     say(f"{phase}: timing {config.rounds} rounds of each")
     graphs = compiled_graphs() if config.compile else 0
+    own, _ = systems
     rounds = {system.name: _round(setup, system, phase, feeds[system.name]) for system in systems}
+    replays = own.replays
     timings = interleaved(rounds, config.rounds, device, held)
-    # A replayed step works in memory that its recording has reserved, and no longer counts as allocated.
-    timings = {name: timing.at_least(warm[name]) for name, timing in timings.items()}
+    replayed = own.replays > replays
+    if replayed:
+        # Such a step works in memory that its recording has reserved, which does not count as allocated any more.
+        timings[own.name] = timings[own.name].at_least(warm[own.name])
     recompiled = compiled_graphs() - graphs if config.compile else None
     say(f"{phase}: looking where the time goes")
-    own, _ = systems
     once, calls = _one(setup, own, phase, feeds[own.name])
     parts = breakdown(once, device, calls * config.graphs_a_step / timings[own.name].graphs_per_s)
     waits = synchronisations(once, device)
@@ -101,6 +105,7 @@ def _measure(
         first,
         recompiled,
         None if waits is None else math.ceil(waits / calls),
+        replayed,
         {kind: took / calls for kind, took in parts.items()},
     )
 
@@ -175,7 +180,7 @@ def _row(
         batch=config.graphs_a_step,
         scale=config.scale,
         compiled=config.compile,
-        cuda_graphs=own and phase == "train" and config.recorded,
+        cuda_graphs=own and measured.replayed,
         compile_seconds=max(0.0, first_seconds - seconds) if config.compile else None,
         recompilations=measured.recompilations,
         synchronisations=measured.synchronisations if own else None,

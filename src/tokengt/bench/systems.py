@@ -115,6 +115,11 @@ class Packed:
         device: torch.device = self._fabric.device
         return device
 
+    @property
+    def replays(self) -> int:
+        """Training steps that were replayed so far."""
+        return self.model.encoder.steps_replayed
+
     def step(self, places: Int[Tensor, " graphs"]) -> None:
         """One training step on these graphs."""
         self.model.train()

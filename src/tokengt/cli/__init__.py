@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         full = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
         if not isinstance(error, MemoryError) and not full:
             raise
-        return _refused(f"out of memory; to train, lower training.batch_size or raise training.accumulate ({error})")
+        advice = "to train, lower training.batch_size or raise training.accumulate; to bench, lower --batch"
+        return _refused(f"out of memory; {advice} ({error})")
     except KeyboardInterrupt:
         return _refused("stopped; prepare and reproduce go on by the same command, the others with --resume", 130)
     return status

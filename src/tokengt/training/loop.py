@@ -26,7 +26,7 @@ from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
 from tokengt.training.parts import Part, Parts
-from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, whole
+from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, is_sharded, load_into, whole
 from tokengt.training.progress import Progress
 from tokengt.training.tasks import Task
 
@@ -91,7 +91,7 @@ class Trainer:
         self.forward = fabric.setup_module(Enveloped(self.model, several=fabric.world_size > 1))
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
-        if self._records:
+        if self._may_record:
             self.model.encoder.record_steps()
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
@@ -345,9 +345,9 @@ class Trainer:
                 load_into(state[name], value)
 
     @property
-    def _records(self) -> bool:
-        """Whether steps are recorded. Several processes, and weights in pieces, communicate inside a step."""
-        alone = self.fabric.world_size == 1 and not any(hasattr(p, "device_mesh") for p in self.parameters)
+    def _may_record(self) -> bool:
+        """Whether steps may be recorded. Several processes, and weights in pieces, communicate inside a step."""
+        alone = self.fabric.world_size == 1 and not any(map(is_sharded, self.parameters))
         return self.config.compile and self.config.cuda_graphs and alone and self.fabric.device.type == "cuda"
 
     @property

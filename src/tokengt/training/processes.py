@@ -121,10 +121,14 @@ def whole(tensor: Tensor) -> Tensor:
     return result
 
 
+def is_sharded(tensor: Tensor) -> bool:
+    return hasattr(tensor, "device_mesh")
+
+
 @torch.no_grad()
 def load_into(target: Tensor, value: Tensor) -> None:
     """Copy a whole tensor into a parameter or state that may be sharded."""
-    if hasattr(target, "device_mesh"):
+    if is_sharded(target):
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         assert isinstance(target, DTensor)

@@ -88,9 +88,10 @@ class RunSpec:
         return checksum(json.dumps(self._decisive(), sort_keys=True).encode())
 
     def _decisive(self) -> dict[str, Any]:
-        """All that the result depends on; how often it is saved is not among it."""
+        """All that the result depends on; how often it is saved and how it is launched are not among it."""
         found = to_dict(self)
-        del found["training"]["checkpoint_seconds"]
+        for name in ("checkpoint_seconds", "cuda_graphs"):
+            del found["training"][name]
         return found
 
     def differences(self, other: "RunSpec") -> list[str]:

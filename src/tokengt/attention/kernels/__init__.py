@@ -12,7 +12,7 @@ from tokengt.attention.kernels.plan import Plan, choose_tiling, make_plan
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
 
-__all__ = ["Plan", "keep_plan", "kernel_plan", "packed_attention", "planned_attention"]
+__all__ = ["Plan", "keep_plan", "kernel_plan", "kernels_fit", "packed_attention", "planned_attention"]
 
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 _WIDEST_HEAD = 128
@@ -83,6 +83,11 @@ def kernel_plan(segments: Segments, backend: str, *, dtype: torch.dtype, head_di
     return known if isinstance(known, Plan) else None
 
 
+def kernels_fit(dtype: torch.dtype, head_dim: int, value_dim: int) -> bool:
+    """Whether the kernels take such rows, on a GPU where they work."""
+    return dtype in _TYPES and max(head_dim, value_dim) <= _WIDEST_HEAD
+
+
 def keep_plan(
     segments: Segments, plan: Plan | bool, backend: str, *, dtype: torch.dtype, head_dim: int, value_dim: int
 ) -> None:
@@ -98,7 +103,7 @@ def _name(backend: str, dtype: torch.dtype, head_dim: int, value_dim: int) -> st
 def _decide(segments: Segments, backend: str, dtype: torch.dtype, head_dim: int, value_dim: int) -> Plan | bool:
     """The plan, or False for another backend."""
     device = segments.offsets.device
-    fits = dtype in _TYPES and max(head_dim, value_dim) <= _WIDEST_HEAD
+    fits = kernels_fit(dtype, head_dim, value_dim)
     if backend == "triton":
         _refuse_unfit(device, dtype, head_dim, value_dim, fits)
         apply = True

@@ -21,8 +21,9 @@ class Launch:
     stages: int = 1
 
 
-# By (backward, loops, tile size). Whole tiles of 32 and 64 are the fastest of 15 settings each on an H200 (heads of 24,
-# bf16, dropout, 1,024 sequences); the others are chosen from registers and spills of the sm_90 build.
+# By (backward, loops, tile size). Tiles of 32 and 64 were the fastest of 15 settings each on an H200 (heads of 24,
+# bf16, dropout, 1,024 sequences); several sequences a program, tried too, were slower. The others are chosen from
+# registers and spills of the sm_90 build.
 LAUNCHES: dict[tuple[bool, bool, int], Launch] = {
     (False, False, 16): Launch(1),
     (False, False, 32): Launch(1),

@@ -11,7 +11,7 @@ from tokengt.ragged import Segments, to_device
 
 # Rows of queries, keys, values and output gradients that one program of the backward may hold.
 _TILE_BYTES = 96 * 2**10
-# A bucket with less than this part of all sequences is too small for a launch.
+# One part in so many of all sequences, or less, is too few for a launch.
 _COMPANY = 16
 
 
@@ -42,13 +42,19 @@ class Plan:
         sizes: list[int] = (self.buckets[:, 3] - self.buckets[:, 2]).tolist()
         return sizes
 
-    def with_room(self, room: Sequence[int]) -> "Plan":
-        """The same entries in buckets of these sizes: the kernels of other entries that fit are launched alike."""
-        ends = torch.tensor(room).cumsum(0)
-        host = self.host.new_zeros(3, int(ends[-1]))
-        buckets = torch.stack((self.buckets[:, 0], self.buckets[:, 1], ends - torch.tensor(room), ends), 1)
-        for (_, _, begin, end), place in zip(self.buckets.tolist(), buckets[:, 2].tolist(), strict=True):
+    def with_room(self, room: Sequence[int]) -> Int[Tensor, "3 roomy"]:
+        """``host`` for buckets of these sizes; what is not taken has length 0."""
+        host = self.host.new_zeros(3, sum(room))
+        place = 0
+        for (_, _, begin, end), size in zip(self.buckets.tolist(), room, strict=True):
             host[:, place : place + end - begin] = self.host[:, begin:end]
+            place += size
+        return host
+
+    def in_room(self, room: Sequence[int]) -> "Plan":
+        """The same entries in buckets of these sizes: the kernels of other entries that fit are launched alike."""
+        host, ends = self.with_room(room), torch.tensor(room).cumsum(0)
+        buckets = torch.stack((self.buckets[:, 0], self.buckets[:, 1], ends - torch.tensor(room), ends), 1)
         return Plan(to_device(host, self.items.device), host, buckets)
 
 
