@@ -188,6 +188,10 @@ class Encoder(nn.Module):
         self.final_norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
         self._replayer: Replayer | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or a pickled encoder, records nothing: recordings are of this one's weights."""
+        return super().__getstate__() | {"_replayer": None}  # type: ignore[no-any-return, no-untyped-call]
+
     def prepare(self, segments: Segments) -> None:
         """Work out what a forward needs to know of the sequences' lengths: compiled code would stop for it."""
         if self._replaying:
@@ -212,18 +216,22 @@ class Encoder(nn.Module):
         """All encoded tokens, or those at ``rows``, which the last block then works out alone."""
         if self._replayer is None:
             return self._run(x, segments, links, rows)
-        full = ""
         try:
-            out = self._replayer(x, segments, rows) if self._replaying else None
-            if out is not None:
-                return out
-            self._prepare(segments)
-            return self._run(x, segments, links, rows)
+            return self._replay(self._replayer, x, segments, links, rows)
         except torch.OutOfMemoryError as error:
-            full = str(error)
+            reason = str(error)
         # Recordings hold memory that evaluation, or a batch that is not recorded, may need.
-        if not self._replayer.give_up(full):
-            raise torch.OutOfMemoryError(full)
+        if not self._replayer.give_up(reason):
+            raise torch.OutOfMemoryError(reason)
+        return self._replay(self._replayer, x, segments, links, rows)
+
+    def _replay(
+        self, replayer: Replayer, x: Tensor, segments: Segments, links: RowLinks | None, rows: Tensor | None
+    ) -> Tensor:
+        """By a recording where there is one to be."""
+        out = replayer(x, segments, rows) if self._replaying else None
+        if out is not None:
+            return out
         self._prepare(segments)
         return self._run(x, segments, links, rows)
 
@@ -296,10 +304,6 @@ class Encoder(nn.Module):
     def steps_replayed(self) -> int:
         """How many forwards were replayed since :meth:`record_steps`."""
         return 0 if self._replayer is None else self._replayer.replays
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy, or a pickled encoder, records nothing: recordings are of this one's weights."""
-        return super().__getstate__() | {"_replayer": None}  # type: ignore[no-any-return, no-untyped-call]
 
     @property
     def _replaying(self) -> bool:
