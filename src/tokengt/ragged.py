@@ -120,11 +120,13 @@ class Segments:
         return chosen.placed(first), chosen
 
     def filled(self, total: int, count: int, longest: int) -> "Segments":
-        """The same and behind them more, up to ``total`` rows in ``count`` segments: full ones of ``longest``, then
-        what is left, then empty ones."""
+        """The same and more behind them, up to ``total`` rows in ``count`` segments.
+
+        Full ones of ``longest`` rows, then one with what is left, then empty ones.
+        """
         left = total - self.total - longest * torch.arange(count - self.count)
-        assert int(left[:1].sum()) >= 0, "more rows than the total"
         assert len(left), "no segment left to fill"
+        assert int(left[0]) >= 0, "more rows than the total"
         assert int(left[-1]) <= longest, "too few segments to fill"
         return Segments.from_lengths(torch.cat([self.host_lengths, left.clamp(0, longest)]), self.offsets.device)
 
