@@ -61,4 +61,4 @@ def test_what_is_kept_is_rescaled_and_so_is_its_gradient() -> None:
     assert torch.equal(out, torch.where(keep, x / 0.75, 0.0))
     assert float(hashed_dropout(torch.ones(400, 300), 0.25, torch.tensor(9)).mean()) == pytest.approx(1, abs=0.01)
     (gradient,) = torch.autograd.grad(out.sum(), x)
-    assert torch.equal(gradient, keep / 0.75)
+    assert torch.equal(gradient, keep.double() / 0.75)
