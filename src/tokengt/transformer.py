@@ -141,7 +141,7 @@ class Block(nn.Module):
         self.use_run(Block.run)
 
     def use_run(self, run: Callable[..., tuple[Tensor, Tensor | None]]) -> None:
-        """:meth:`run`, or a compiled one: a function of the block, so that a copy of the block can share it."""
+        """:meth:`run`, or a compiled one: a function of any block, not bound to this one."""
         self._run = run
 
     def forward(

@@ -42,7 +42,7 @@ def test_plan_covers_every_row_once(lengths: list[int], tiling: Tiling) -> None:
     segments = Segments.from_lengths(torch.tensor(lengths, dtype=torch.int64))
     plan = make_plan(segments, tiling)
     covered = torch.zeros(segments.total, dtype=torch.int64)
-    reached = 0
+    reached = short_in_loop = 0
     for tile, loops, begin, end in plan.buckets.tolist():
         assert begin == reached
         reached = end
@@ -50,8 +50,10 @@ def test_plan_covers_every_row_once(lengths: list[int], tiling: Tiling) -> None:
             assert length == lengths[segments.host[:-1].tolist().index(start) + _empty_at(segments, start)]
             covered[start + first : start + min(first + tile, length)] += 1
             assert loops or length <= tile
+            short_in_loop += bool(loops and length <= tiling.whole[-1] and first == 0)
             assert first == 0 or loops
     assert reached == plan.items.shape[1]
+    assert short_in_loop * 16 <= len(lengths)
     assert (covered == 1).all()
 
 

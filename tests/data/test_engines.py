@@ -148,7 +148,7 @@ def test_unknown_engine_and_missing_ray_are_sentences(monkeypatch: pytest.Monkey
 def test_two_ray_nodes_give_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("ray")
+    ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     source = tmp_path / "table.csv"
@@ -160,10 +160,28 @@ def test_two_ray_nodes_give_the_same_bytes(
         cluster.add_node(num_cpus=1)
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         prepare(source, tmp_path / "there", recipe, engine="ray", shard_rows=10)
+        # The first node may be done with all of them before the second has started a worker.
+        assert re.search(r"Ray converted 24 shards on [12] nodes: \d", capsys.readouterr().err)
+        start_workers(nodes=2)
+        prepare(source, tmp_path / "spread", recipe, engine="ray", shard_rows=10)
+        assert "Ray converted 24 shards on 2 nodes" in capsys.readouterr().err
     finally:
+        ray.shutdown()
         cluster.shutdown()
-    # The first node may be done with all of them before the second has started a worker.
-    assert re.search(r"Ray converted 24 shards on [12] nodes: \d", capsys.readouterr().err)
-    assert sorted(os.listdir(tmp_path / "there")) == ["graphs.safetensors", "manifest.json", "rejected.csv"]
-    for name in os.listdir(tmp_path / "here"):
-        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes(), name
+    for store in ("there", "spread"):
+        assert sorted(os.listdir(tmp_path / store)) == ["graphs.safetensors", "manifest.json", "rejected.csv"]
+        for name in os.listdir(tmp_path / "here"):
+            assert (tmp_path / "here" / name).read_bytes() == (tmp_path / store / name).read_bytes(), name
+
+
+def start_workers(nodes: int) -> None:
+    """Connect, and wait until every node has run something: what comes next finds them all ready."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray.init(log_to_driver=False, logging_level="ERROR")
+    found = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    assert len(found) == nodes
+    task = ray.remote(lambda: None)
+    placed = [NodeAffinitySchedulingStrategy(node, soft=False) for node in found]
+    ray.get([task.options(num_cpus=1, scheduling_strategy=strategy).remote() for strategy in placed])
