@@ -22,7 +22,7 @@ from tokengt import replay
 from tokengt.attention import AttentionConfig
 from tokengt.attention.kernels.plan import Plan, Tiling, make_plan
 from tokengt.ragged import Segments
-from tokengt.replay import Recording, Replayer, Size, as_filled, rounded
+from tokengt.replay import Recording, Replayer, Size, as_filled, rounded, with_margin
 from tokengt.transformer import Block, Encoder, EncoderConfig
 
 GPU = torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
@@ -223,8 +223,30 @@ def test_a_batch_that_does_not_fit_is_recorded_with_more_room(toy: Toy, replayer
     for lengths in (first, second):
         segments = Segments.from_lengths(torch.tensor(lengths))
         needed = make_plan(Size.of(segments, torch.arange(32)).fill(segments), Tiling()).sizes
-        assert all(n + n // 8 <= room for n, room in zip(needed, recording.plan.sizes, strict=True))
+        assert all(with_margin(n) <= room for n, room in zip(needed, recording.plan.sizes, strict=True))
     assert replayer.replays == 4
+
+
+def test_room_is_for_what_batches_of_any_size_had(
+    toy: Toy, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both kinds come in two sizes; each size is recorded once, though its first batches were of one kind."""
+    made = []
+    monkeypatch.setattr(replay, "record", lambda *given: made.append(given[1]) or python_record(*given))
+    short, shorter = [64] * 32, [64] * 30
+    long, longer = [32] * 31 + [1056], [32] * 29 + [992]
+    for lengths in (long, shorter, short, shorter, longer, long, short):
+        same(gradients(toy, replayer, lengths), gradients(toy, toy, lengths))
+    assert [size.rows for size in made] == [2048, 1920]
+    assert replayer.replays == 5
+
+
+@given(st.integers(0, 10**6))
+def test_room_has_a_margin_as_counts_have(entries: int) -> None:
+    room = with_margin(entries)
+    assert entries + 4 * int(entries**0.5) <= room < entries + 4 * entries**0.5 + 16
+    assert room % 16 == 0
+    assert with_margin(0) == 0
 
 
 def test_more_sizes_than_are_recorded_are_not_recorded_over_and_over(

@@ -10,6 +10,7 @@ must follow its own forward, as it does in training. The weights get their gradi
 ``torch.autograd.grad``, in memory that the next backward writes again.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,11 @@ def rounded(count: int, least: int = 1) -> int:
     """Up to a multiple of a 64th of the power of two below, or of ``least``: 64 sizes at most between n and 2 n."""
     step = max(least, (1 << max(count, 1).bit_length() - 1) // 64)
     return -(-count // step) * step
+
+
+def with_margin(entries: int) -> int:
+    """Room for a number that varies as counts do, by its root: four deviations more, and none where there are none."""
+    return -(-(entries + 4 * math.isqrt(entries)) // 16) * 16
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,7 @@ class Replayer:
         # Asks for a gradient, so that there is a backward even where the rows do not need one.
         self._anchor = torch.zeros((), device=self.gradients[0].device, requires_grad=True)
         self._seen: set[Size] = set()
+        self._room: list[int] = []
         self._records = True
 
     def __call__(
@@ -168,6 +175,9 @@ class Replayer:
         return held
 
     def _recording(self, size: Size, x: Tensor, filled: Segments, plan: Plan) -> Recording | None:
+        # Batches of every size tell how many entries the next ones may have.
+        needed = [with_margin(entries) for entries in plan.sizes]
+        self._room = [max(pair) for pair in zip(needed, self._room or needed, strict=True)]
         known = self.recordings.get(size)
         if known is not None and known.fits(x, plan):
             return known
@@ -176,14 +186,10 @@ class Replayer:
             return None
         if not self._records:
             return None
-        # Room for what the next batches need, and for what the last ones did. The old recording stays until there is
-        # another: PyTorch cannot go on with a pool that no graph holds.
-        room = [n + n // 8 for n in plan.sizes]
-        if known is not None:
-            room = [max(pair) for pair in zip(room, known.plan.sizes, strict=True)]
         reason = ""
         try:
-            self.recordings[size] = record(self, size, x, filled, plan, [-(-n // 16) * 16 for n in room])
+            # The old recording stays until there is another: PyTorch cannot go on with a pool that no graph holds.
+            self.recordings[size] = record(self, size, x, filled, plan, self._room)
         except RuntimeError as error:  # No memory left, or a kernel that cannot be recorded.
             reason = str(error) or type(error).__name__
         if reason:  # Not above: there the error still holds the memory that is to be freed.

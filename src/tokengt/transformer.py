@@ -13,6 +13,7 @@ from tokengt.attention import AttentionConfig, MultiheadAttention, refuse_large_
 from tokengt.dropout import Dropout
 from tokengt.ragged import Segments
 from tokengt.replay import Replayer
+from tokengt.tracing import compiled
 
 
 @dataclass(frozen=True)
@@ -263,10 +264,10 @@ class Encoder(nn.Module):
 
     def compile_blocks(self, **options: Any) -> None:
         """Put the blocks through ``torch.compile``: one at a time, so that one compilation serves them all."""
-        compiled = torch.compile(Block.run, dynamic=True, **options)
+        run = compiled(Block.run, dynamic=True, **options)
         for block in self.blocks:
             assert isinstance(block, Block)
-            block.use_run(compiled)
+            block.use_run(run)
 
     def record_steps(self) -> None:
         """From now on record what a training step does on the GPU, once a size, and replay it (``tokengt.replay``).

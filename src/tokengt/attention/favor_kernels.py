@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.tracing import compiled
+
 
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The type of sums: float32 at least."""
@@ -123,14 +125,14 @@ def compiled_kernels() -> ChunkKernels:
 
 def _or_eager(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The compiled kernel; where it cannot be compiled, a warning and from then on the kernel itself."""
-    compiled = torch.compile(kernel)
+    fused = compiled(kernel)
     works = True
 
     def call(*tensors: Tensor) -> Any:
         nonlocal works
         if works:
             try:
-                return compiled(*tensors)
+                return fused(*tensors)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # The compiler's errors have no common type.

@@ -10,7 +10,7 @@ from tokengt.batch import GraphBatch
 from tokengt.identifiers import identify
 from tokengt.model import TokenGT
 from tokengt.tokens import TokenBatch
-from tokengt.tracing import eager_only
+from tokengt.tracing import compiled, eager_only
 from tokengt.transformer import Block
 
 
@@ -29,7 +29,7 @@ class PaddedTokenGT(nn.Module):
             )
         self.model = model
         # One after another, as the model's own: one compilation serves them all.
-        self._block = torch.compile(padded_block, dynamic=True) if compile else padded_block
+        self._block = compiled(padded_block, dynamic=True) if compile else padded_block
 
     def forward(self, batch: GraphBatch) -> Float[Tensor, "rows out"]:
         tokens = self._tokens(batch)
