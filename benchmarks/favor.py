@@ -1,12 +1,13 @@
-"""FAVOR+ forward and backward: in chunks, against the formula as plain PyTorch operations, on one device.
+"""FAVOR+ forward and backward: our kernels and chunks, against the formula as plain PyTorch operations, on one device.
 
     python benchmarks/favor.py --out favor.json [--sweep]     # on a GPU
     python benchmarks/favor.py --tokens 20000                 # a try on a CPU
 
 First errors against float64, then times and memory. ``physics`` is one sequence as long as the paper's largest
 transductive graph; its appendix searches 1 to 4 heads and widths 128 to 1024, of which 4 heads of 64 are one choice.
-``pcqm4mv2`` is a batch of 1,024 molecules, where chunks must not be slower. Memory is the peak during a step, inputs
-and gradients included (GPU), and what is kept between forward and backward. ``--sweep`` tries other sizes of chunks.
+``pcqm4mv2`` is a batch of 1,024 molecules, where chunks must not be slower. All begin with the rows that one linear
+layer writes, and end with their gradient. Memory is the peak during a step, inputs and gradients included (GPU), and
+what is kept between forward and backward. ``--sweep`` tries other sizes of chunks.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tokengt.attention import draw_projection, favor_attention, favor_chunks
 from tokengt.attention.favor import default_num_features
+from tokengt.attention.kernels import packed_favor
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 
 EPS, ROUNDS, MOLECULES = 1e-4, 7, 1024
@@ -72,30 +74,37 @@ def checkpointed(q: Tensor, k: Tensor, v: Tensor, segments: Segments, w: Tensor)
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, segments: Segments, w: Tensor) -> Tensor:
-    return favor_attention(q, k, v, segments, projection=w, eps=EPS, compiled=False)
+    return favor_attention(q, k, v, segments, projection=w, eps=EPS)
 
 
-def compiled(q: Tensor, k: Tensor, v: Tensor, segments: Segments, w: Tensor) -> Tensor:
-    return favor_attention(q, k, v, segments, projection=w, eps=EPS, compiled=True)
+def systems(device: torch.device, shape: Shape) -> dict[str, System]:
+    plain = {"unfused": unfused, "checkpointed": checkpointed, "chunked": chunked}
 
+    def split(call: Callable[..., Tensor]) -> System:
+        return lambda rows, segments, w: call(*rows.unflatten(1, (3, shape.heads, -1)).unbind(1), segments, w)
 
-def systems(device: torch.device) -> dict[str, System]:
-    both: dict[str, System] = {"unfused": unfused, "checkpointed": checkpointed, "chunked": chunked}
-    return both | ({"chunked, compiled": compiled} if device.type == "cuda" else {})
+    def kernels(rows: Tensor, segments: Segments, w: Tensor) -> Tensor:
+        heads, dim = shape.heads, shape.head_dim
+        out = packed_favor(rows, segments, w, num_heads=heads, value_dim=dim, eps=EPS, backend="auto")
+        assert out is not None
+        return out
+
+    found = {name: split(call) for name, call in plain.items()}
+    return found | ({"kernels": kernels} if device.type == "cuda" and max(shape.lengths) >= 1024 else {})
 
 
 def precision(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
     return torch.autocast(device.type, dtype) if dtype == torch.bfloat16 else nullcontext()
 
 
-def tensors(shape: Shape, device: torch.device, dtype: torch.dtype) -> tuple[list[Tensor], Segments, Tensor, Tensor]:
-    """Queries, keys, values; segments; the projection; the gradient of the output."""
+def tensors(shape: Shape, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Segments, Tensor, Tensor]:
+    """Rows of queries, keys and values; segments; the projection; the gradient of the output."""
     torch.manual_seed(0)
     segments = Segments.from_lengths(torch.tensor(shape.lengths), device)
-    size = (segments.total, shape.heads, shape.head_dim)
-    *qkv, gradient = (torch.randn(size, device=device).to(dtype) for _ in range(4))
+    rows = torch.randn(segments.total, 3 * shape.heads * shape.head_dim, device=device).to(dtype)
+    gradient = torch.randn(segments.total, shape.heads, shape.head_dim, device=device).to(dtype)
     projection = draw_projection(default_num_features(shape.head_dim), shape.head_dim, device=device)
-    return [x.requires_grad_() for x in qkv], segments, projection, gradient
+    return rows.requires_grad_(), segments, projection, gradient
 
 
 def errors(device: torch.device) -> dict[str, float]:
@@ -103,18 +112,23 @@ def errors(device: torch.device) -> dict[str, float]:
     found = {}
     for shape in (Shape("one", [17_000], 4, 64), Shape("batch", torch.randint(10, 90, (400,)).tolist(), 32, 24)):
         for dtype in (torch.float32, torch.bfloat16):
-            qkv, segments, projection, gradient = tensors(shape, device, dtype)
-            exact = [x.detach().cpu().double().requires_grad_() for x in qkv]
-            out = unfused(*exact, segments.to("cpu"), projection.cpu().double())
-            wanted = [out.detach(), *torch.autograd.grad(out, exact, gradient.cpu().double())]
-            for name, system in systems(device).items():
+            rows, segments, projection, gradient = tensors(shape, device, dtype)
+            chosen, exact = systems(device, shape), rows.detach().cpu().double().requires_grad_()
+            out = chosen["unfused"](exact, segments.to("cpu"), projection.cpu().double())
+            wanted = [out.detach(), *_parts(torch.autograd.grad(out, exact, gradient.cpu().double()))]
+            for name, system in chosen.items():
                 with precision(device, dtype):
-                    out = system(*qkv, segments, projection)
-                got = [out.detach(), *torch.autograd.grad(out, qkv, gradient.to(out.dtype))]
+                    out = system(rows, segments, projection)
+                got = [out.detach(), *_parts(torch.autograd.grad(out, rows, gradient.to(out.dtype)))]
                 pairs = zip(got, wanted, strict=True)
                 worst = max(float((x.cpu().double() - y).norm() / y.norm()) for x, y in pairs)
                 found[f"{shape.name}, {str(dtype)[6:]}, {name}"] = worst
     return found
+
+
+def _parts(gradient: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Of queries, keys and values."""
+    return gradient[0].chunk(3, 1)
 
 
 def kept_bytes(forward: Callable[[], Tensor]) -> int:
@@ -132,18 +146,18 @@ def kept_bytes(forward: Callable[[], Tensor]) -> int:
 
 
 def measure(shape: Shape, device: torch.device, dtype: torch.dtype, chosen: dict[str, System]) -> list[dict[str, Any]]:
-    qkv, segments, projection, gradient = tensors(shape, device, dtype)
+    rows, segments, projection, gradient = tensors(shape, device, dtype)
     steps: dict[str, Callable[[], object]] = {}
     memory: dict[str, tuple[float | None, float]] = {}
     for name, system in chosen.items():
 
         def forward(system: System = system) -> Tensor:
             with precision(device, dtype):
-                return system(*qkv, segments, projection)
+                return system(rows, segments, projection)
 
         def step(forward: Callable[[], Tensor] = forward) -> object:
             out = forward()
-            return torch.autograd.grad(out, qkv, gradient.to(out.dtype))
+            return torch.autograd.grad(out, rows, gradient.to(out.dtype))
 
         steps[name] = step
         step()
@@ -213,7 +227,7 @@ def sweep(shape: Shape, device: torch.device, dtype: torch.dtype) -> list[dict[s
 
         return call
 
-    ours = {name: system for name, system in systems(device).items() if name.startswith("chunked")}
+    ours = {"chunked": systems(device, shape)["chunked"]}
     powers = range(22, 29, 2) if device.type == "cuda" else range(16, 22)
     return measure(shape, device, dtype, {f"{n}, 2^{p}": sized(s, 2**p) for n, s in ours.items() for p in powers})
 
@@ -247,7 +261,7 @@ def main() -> None:
     rows, swept = [], []
     for shape in shapes:
         for dtype in (torch.float32, torch.bfloat16):
-            rows += measure(shape, device, dtype, systems(device))
+            rows += measure(shape, device, dtype, systems(device, shape))
             swept += sweep(shape, device, dtype) if options.sweep and dtype == torch.bfloat16 else []
     rows = [row | {"tf32": options.tf32, "commit": options.commit} for row in rows]
     if options.out:

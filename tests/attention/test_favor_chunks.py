@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given
@@ -8,10 +5,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.attention.test_favor import by_definition
-from tokengt.attention import draw_projection, favor_chunks, favor_kernels
+from tokengt.attention import draw_projection, favor_chunks
 from tokengt.attention.favor import _attend
 from tokengt.attention.favor_chunks import Plan, chunked_attention
-from tokengt.attention.favor_kernels import EAGER, ChunkKernels, absorb_keys
+from tokengt.attention.favor_one_chunk import absorb_keys
 
 FEATURES = 7
 
@@ -170,46 +167,3 @@ def test_a_plan_covers_every_row_once(sequences: int, heads: int, width: int, fe
     assert [i for chunk in plan.chunks for i in range(chunk.start, chunk.stop)] == list(range(width))
     rows = max(x.stop - x.start for x in plan.groups) * max(x.stop - x.start for x in plan.chunks)
     assert rows == 1 or rows * heads * features <= entries
-
-
-def test_a_kernel_that_does_not_compile_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One warning, then silence; the numbers are the eager ones."""
-    tried = []
-
-    def refuse(*_: Tensor) -> Tensor:
-        tried.append(1)
-        raise RuntimeError("no compiler here")
-
-    monkeypatch.setattr(torch, "compile", lambda _: refuse)
-    guarded = favor_kernels._or_eager(favor_kernels.absorb_keys)
-    parts, projection = inputs(1, 2, 30), draw_projection(FEATURES, 4).double()
-    kernels = ChunkKernels(keys=guarded)
-    with pytest.warns(UserWarning, match="no compiler here"):
-        found = chunked_attention(*parts, projection, 1e-4, chunk_entries=50, kernels=kernels)
-    assert len(tried) == 1
-    assert torch.equal(found, chunked_attention(*parts, projection, 1e-4, chunk_entries=50, kernels=EAGER))
-
-
-TRACED = """
-import torch
-from tokengt.attention.favor_kernels import EAGER
-key, ones = torch.randn(2, 6, 4), torch.randn(2, 6, 8)
-projection, peak, sums = torch.randn(5, 4), torch.zeros(2, 1, 1), torch.randn(2, 5, 8)
-offset, floor = torch.randn(2, 6, 1), torch.randn(2, 1, 8)
-arguments = {
-    "keys": (key, ones, projection, peak, sums),
-    "queries": (key, projection, sums, floor),
-    "queries_backward": (key, ones[..., :4], offset, projection, sums, floor, sums, floor),
-    "keys_backward": (key, ones, projection, peak, sums, floor),
-}
-for name, kernel in vars(EAGER).items():
-    traced = torch.compile(kernel, backend="eager", fullgraph=True)
-    for found, expected in zip(traced(*arguments[name]), kernel(*arguments[name]), strict=True):
-        assert torch.equal(found, expected), name
-"""
-
-
-def test_kernels_are_traced_whole() -> None:
-    """No graph break in what the compiler fuses on a GPU; apart, because the tests' type checks do not trace."""
-    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The kernels' host side, and the kernels themselves (kernel_cases.py) on a GPU or through Triton's interpreter."""
+"""The kernels' host side, and the kernels themselves (*_cases.py) on a GPU or through Triton's interpreter."""
 
 import importlib.util
 import os
@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengt.attention import AttentionConfig, MultiheadAttention, kernels, softmax_attention
-from tokengt.attention.kernels import kernel_plan
+from tokengt.attention.kernels import kernel_plan, packed_favor
+from tokengt.attention.kernels.cuts import find_cuts, make_cuts
 from tokengt.attention.kernels.plan import Plan, Tiling, choose_tiling, make_plan, padded_width
 from tokengt.ragged import Segments
 
@@ -25,10 +26,11 @@ TRITON = importlib.util.find_spec("triton") is not None
 
 
 @pytest.mark.skipif(not TRITON, reason="Triton is not installed")
-def test_kernels() -> None:
+@pytest.mark.parametrize("file", ["kernel_cases.py", "favor_cases.py"])
+def test_kernels(file: str) -> None:
     """In a process of its own: the interpreter is chosen before Triton is imported, and type checks stop a trace."""
     environment = os.environ | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
-    cases = Path(__file__).with_name("kernel_cases.py")
+    cases = Path(__file__).with_name(file)
     command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", str(cases)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cases.parents[2])
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
@@ -185,3 +187,36 @@ def test_whether_kernels_work_does_not_depend_on_who_asks(
     monkeypatch.setattr(kernels, "packed_attention", broken)
     with pytest.warns(UserWarning, match=r"do not run on cpu \(RuntimeError: no compiler\); using PyTorch's"):
         assert not works(torch.device("cpu"))
+
+
+@given(st.lists(st.integers(0, 3000), max_size=12), st.integers(1, 300))
+def test_cuts_cover_every_row_once(lengths: list[int], units: int) -> None:
+    segments = Segments.from_lengths(torch.tensor(lengths, dtype=torch.int64))
+    cuts = make_cuts(segments, units)
+    filled = [n for n in lengths if n]
+    starts = Segments.from_lengths(torch.tensor(filled, dtype=torch.int64)).host.tolist()
+    for cut, most in ((cuts.tiles, 64), (cuts.pieces, 10**9)):
+        covered = torch.zeros(segments.total, dtype=torch.int64)
+        for start, count, sequence in cut.T.tolist():
+            assert 0 < count <= most
+            assert starts[sequence] <= start
+            assert start + count <= starts[sequence + 1]
+            covered[start : start + count] += 1
+        assert (covered == 1).all()
+    assert cuts.bounds.tolist() == [int((cuts.pieces[2] < i).sum()) for i in range(len(filled) + 1)]
+    assert find_cuts(segments, 1, 40) is find_cuts(segments, 1, 64)
+
+
+def test_a_sequence_is_cut_into_as_many_pieces_as_fill_a_gpu() -> None:
+    for units in (1, 8, 20):
+        pieces = make_cuts(Segments.from_lengths(torch.tensor([530_000])), units).pieces.shape[1]
+        assert 800 <= pieces * units <= 1100
+
+
+def test_without_a_gpu_favor_is_left_to_pytorch() -> None:
+    segments = Segments.from_lengths(torch.tensor([1100]))
+    for backend in ("auto", "bucketed"):
+        found = packed_favor(
+            torch.randn(1100, 24), segments, torch.randn(5, 8), num_heads=1, value_dim=8, eps=1e-4, backend=backend
+        )
+        assert found is None

@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tokengt.attention.favor_chunks import chunked_attention, default_chunk_entries
-from tokengt.attention.favor_kernels import EAGER, compiled_kernels
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
 
@@ -46,6 +45,7 @@ def draw_projection(
     return rows.to(device=device, dtype=torch.get_default_dtype())
 
 
+@eager_only
 def favor_attention(
     query: Float[Tensor, "tokens heads head_dim"],
     key: Float[Tensor, "tokens heads head_dim"],
@@ -54,21 +54,13 @@ def favor_attention(
     *,
     projection: Float[Tensor, "features head_dim"],
     eps: float = 1e-4,
-    compiled: bool | None = None,
 ) -> Float[Tensor, "tokens heads value_dim"]:
     """Linear attention of every sequence to itself; the key stabiliser is per sequence and head.
 
     There are no attention weights to drop, so attention dropout does not apply here. Many tokens are taken a chunk at
-    a time, on a GPU with ``compiled`` kernels; None: when the caller is compiled, who has paid for a compiler already.
+    a time. On a GPU multi-head attention takes long sequences by kernels of our own, which want queries, keys and
+    values as one linear layer writes them.
     """
-    fuse = torch.compiler.is_compiling() if compiled is None else compiled
-    return _by_bucket(query, key, value, segments, projection, eps, fuse)
-
-
-@eager_only
-def _by_bucket(
-    query: Tensor, key: Tensor, value: Tensor, segments: Segments, projection: Tensor, eps: float, fuse: bool
-) -> Tensor:
     if not segments.total:
         return value
     outputs = []
@@ -80,8 +72,7 @@ def _by_bucket(
         many = many or (q.is_cuda and q.shape[2] >= _LONG)
         # Only the plain formula has a gradient for the projection.
         if many and not projection.requires_grad:
-            kernels = compiled_kernels() if fuse and q.is_cuda else EAGER
-            output = chunked_attention(q, k, v, projection, eps, bucket.mask, kernels=kernels)
+            output = chunked_attention(q, k, v, projection, eps, bucket.mask)
         else:
             output = _attend(q, k, v, projection.to(q.dtype), eps, bucket.mask)
         outputs.append(output.transpose(1, 2))

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokengt.attention.favor_kernels import EAGER, ChunkKernels, wide
+from tokengt.attention.favor_one_chunk import absorb_keys, answer_queries, keys_backward, queries_backward, wide
 
 # Entries of a chunk's features: what a CPU's cache holds; on a GPU, where each chunk costs launches, many more: as many
 # as fit into so many bytes. On an H200, 530,000 tokens in bfloat16 took 65 ms with a quarter of this, 52 ms with this
@@ -49,7 +49,6 @@ def chunked_attention(
     mask: Bool[Tensor, "sequences width"] | None = None,
     *,
     chunk_entries: int | None = None,
-    kernels: ChunkKernels = EAGER,
 ) -> Float[Tensor, "sequences heads width value_dim"]:
     """The module's equations, with float32 sums at least; padding must repeat rows of its own sequence.
 
@@ -57,7 +56,7 @@ def chunked_attention(
     """
     sequences, heads, width, _ = query.shape
     plan = Plan(sequences, heads, width, len(projection), chunk_entries or default_chunk_entries(query))
-    result = _Chunked.apply(query, key, value, projection, mask, eps, plan, kernels)  # type: ignore[no-untyped-call]
+    result = _Chunked.apply(query, key, value, projection, mask, eps, plan)  # type: ignore[no-untyped-call]
     out: Tensor = result[0]
     return out
 
@@ -107,7 +106,7 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        *tensors, ctx.eps, ctx.plan, ctx.kernels = inputs
+        *tensors, ctx.eps, ctx.plan = inputs
         ctx.save_for_backward(*tensors, *output[1:])
         ctx.mark_non_differentiable(*output[1:])
 
@@ -115,9 +114,9 @@ class _Chunked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         query, key, value, projection, mask, *kept = ctx.saved_tensors
-        run = _Pass(query, key, value, projection, mask, ctx.eps, ctx.plan, ctx.kernels)
+        run = _Pass(query, key, value, projection, mask, ctx.eps, ctx.plan)
         with torch.autocast(gradient.device.type, enabled=False):
-            return (*run.backward(gradient, *kept), None, None, None, None, None)
+            return (*run.backward(gradient, *kept), None, None, None, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +130,6 @@ class _Pass:
     mask: Bool[Tensor, "sequences width"] | None
     eps: float
     plan: Plan
-    kernels: ChunkKernels
 
     def forward(self) -> tuple[Tensor, ...]:
         """The output, |q|^2 / 2 + stabiliser of every query, the keys' stabilisers, the centres, and T or nothing."""
@@ -148,7 +146,7 @@ class _Pass:
                 tables[self._batch(group)] = table
             factors, floor = self._with_floor(table)
             for part in self._parts(group):
-                both, offsets = self.kernels.queries(self._rows(self.query[part]), self.scaled, factors, floor)
+                both, offsets = answer_queries(self._rows(self.query[part]), self.scaled, factors, floor)
                 offset[part] = offsets.view_as(offset[part])
                 out[part] = (both[..., :dim] / both[..., dim : dim + 1] + middle).view_as(out[part])
         return out, offset, peak, centre, tables
@@ -173,7 +171,7 @@ class _Pass:
         total = peak.new_zeros(batch, 1, self.columns)
         for part in self._parts(group):
             ones = self._ones(part)
-            peak, sums = self.kernels.keys(self._rows(self.key[part]), ones, self.scaled, peak, sums)
+            peak, sums = absorb_keys(self._rows(self.key[part]), ones, self.scaled, peak, sums)
             total += ones.sum(1, keepdim=True, dtype=self.sums)
         table, dim = self._without_spare(sums + total * self.eps), self.value.shape[3]
         ends = table.sum(1, keepdim=True)
@@ -187,7 +185,7 @@ class _Pass:
         factors, floor = self._with_floor(table)
         for part in self._parts(group):
             rows, offsets = self._rows(self.query[part]), offset[part].flatten(0, 1)
-            slope, change, total = self.kernels.queries_backward(
+            slope, change, total = queries_backward(
                 rows, gradient[part].flatten(0, 1), offsets, self.scaled, factors, floor, change, total
             )
             into[part] = slope.view_as(into[part])
@@ -200,7 +198,7 @@ class _Pass:
         factors, floor = self._with_floor(change)
         for part in self._parts(group):
             rows, ones = self._rows(self.key[part]), self._ones(part, centre)
-            slope, values = self.kernels.keys_backward(rows, ones, self.scaled, peak, factors, floor)
+            slope, values = keys_backward(rows, ones, self.scaled, peak, factors, floor)
             into_key[part] = slope.view_as(into_key[part])
             into_value[part] = values[..., : self.value.shape[3]].view_as(into_value[part])
             if self.mask is not None:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.attention.favor import default_num_features, draw_projection, favor_attention
-from tokengt.attention.kernels import Plan, keep_plan, kernel_plan, kernels_fit, planned_attention
+from tokengt.attention.kernels import Plan, keep_plan, kernel_plan, kernels_fit, packed_favor, planned_attention
 from tokengt.attention.softmax import Backend, attention_weights, softmax_attention
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
@@ -24,8 +24,8 @@ class AttentionConfig:
         num_features: random features of FAVOR+; None for int(d_H ln d_H).
         redraw_interval: training forwards between new draws of the features; None keeps the first draw.
         eps: added to every FAVOR+ feature.
-        backend: which softmax implementation; "auto" picks the fastest that applies: "triton", our own kernels, for
-            sequences of up to some 512 tokens on a GPU, PyTorch's elsewhere.
+        backend: which implementation; "auto" picks the fastest that applies. On a GPU that is "triton", our own
+            kernels, for softmax over sequences of up to some 512 tokens and FAVOR+ from 1,024 on; PyTorch's elsewhere.
     """
 
     kind: Literal["softmax", "favor"] = "softmax"
@@ -129,11 +129,21 @@ class MultiheadAttention(nn.Module):
             # These kernels read the layer's rows as they are, and write one gradient for them.
             heads, width, value_dim = self.num_heads, self.head_dim, self.value_dim
             return planned_attention(qkv, plan, num_heads=heads, head_dim=width, value_dim=value_dim, dropout=dropout)
-        query, key, value = self._split(qkv)
         if self.projection is None:
-            return softmax_attention(query, key, value, segments, dropout=dropout, backend=self.config.backend)
+            return softmax_attention(*self._split(qkv), segments, dropout=dropout, backend=self.config.backend)
         self._redraw_when_due()
-        return favor_attention(query, key, value, segments, projection=self.projection, eps=self.config.eps)
+        out = packed_favor(
+            qkv,
+            segments,
+            self.projection,
+            num_heads=self.num_heads,
+            value_dim=self.value_dim,
+            eps=self.config.eps,
+            backend=self.config.backend,
+        )
+        if out is not None:
+            return out
+        return favor_attention(*self._split(qkv), segments, projection=self.projection, eps=self.config.eps)
 
     def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
         """The softmax weights alpha^h of every sequence (for FAVOR+: those it approximates)."""

@@ -19,7 +19,11 @@ STEPS = 3
 
 # The first pattern that is found in a name decides; what none is found in is the last kind here.
 _KERNELS = (
-    ("attention", r"flash|fmha|attn|attention|softmax|(forward|backward)_(whole|looped)|favor"),
+    (
+        "attention",
+        r"flash|fmha|attn|attention|softmax|(forward|backward)_(whole|looped)|"
+        r"sum_tables|answer_queries|(queries|keys)_backward",
+    ),
     ("elementwise and norms", r"^triton_"),
     ("optimizer", r"multi_tensor|adam"),
     ("matrix products", r"gemm|gemv|cutlass|cublas|nvjet|xmma|splitk"),

@@ -8,17 +8,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.attention.kernels.cuts import find_cuts
 from tokengt.attention.kernels.plan import Plan, choose_tiling, make_plan
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
 
-__all__ = ["Plan", "keep_plan", "kernel_plan", "kernels_fit", "packed_attention", "planned_attention"]
+__all__ = ["Plan", "keep_plan", "kernel_plan", "kernels_fit", "packed_attention", "packed_favor", "planned_attention"]
 
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 _WIDEST_HEAD = 128
 # Where sequences are usually longer than this, flash attention's larger tiles pay.
 _LONGEST = 512
 _OLDEST_GPU = (8, 0)
+# Where sequences are usually shorter than this, the tables of FAVOR+ are not small beside its rows.
+_SHORTEST_FAVOR = 1024
+# Its widest heads by type; sums over many keys are beyond the range of half precision.
+_WIDEST_FAVOR = {torch.bfloat16: 128, torch.float32: 64}
 
 
 def packed_attention(
@@ -63,6 +68,34 @@ def planned_attention(
     out, _ = packed_attention_op(qkv, plan.items, plan.buckets, seed, num_heads, head_dim, value_dim, dropout)
     assert isinstance(out, Tensor)
     return out
+
+
+@eager_only
+def packed_favor(
+    qkv: Float[Tensor, "tokens width"],
+    segments: Segments,
+    projection: Float[Tensor, "features head_dim"],
+    *,
+    num_heads: int,
+    value_dim: int,
+    eps: float,
+    backend: str,
+) -> Float[Tensor, "tokens {num_heads} {value_dim}"] | None:
+    """FAVOR+ from rows [queries | keys | values] of all heads; None where plain PyTorch has to take it.
+
+    That is: short sequences, half and double precision, a projection that is trained, no GPU, or another backend.
+    """
+    widest = max(projection.shape[1], value_dim)
+    fits = widest <= _WIDEST_FAVOR.get(qkv.dtype, 0) and not projection.requires_grad
+    if backend not in ("auto", "triton") or not fits or _usual_length(segments) < _SHORTEST_FAVOR:
+        return None
+    if not (_works(qkv.device) if qkv.is_cuda else backend == "triton" and _interpreted()):
+        return None
+    from tokengt.attention.kernels.favor_launch import favor_rows
+    from tokengt.attention.kernels.launch import Heads
+
+    cuts = find_cuts(segments, num_heads, len(projection))
+    return favor_rows(qkv, projection, cuts, Heads(num_heads, projection.shape[1], value_dim), eps)
 
 
 def kernel_plan(segments: Segments, backend: str, *, dtype: torch.dtype, head_dim: int, value_dim: int) -> Plan | None:
@@ -123,18 +156,24 @@ def _usual_length(segments: Segments) -> float:
 def _refuse_unfit(device: torch.device, dtype: torch.dtype, head_dim: int, value_dim: int, fits: bool) -> None:
     if importlib.util.find_spec("triton") is None:
         raise ImportError("attention backend 'triton' needs the package triton, which is not installed")
-    from tokengt.attention.kernels.launch import interpreted
-
     if not fits:
         raise ValueError(
             f"attention backend 'triton' needs bf16, fp16 or fp32 and head sizes up to {_WIDEST_HEAD}; "
             f"got {dtype}, sizes {head_dim} and {value_dim}"
         )
-    if (device.type == "cuda") == interpreted():
+    if (device.type == "cuda") == _interpreted():
         raise ValueError(
             f"attention backend 'triton' needs a GPU (or, for tests on a CPU, TRITON_INTERPRET=1 in the environment); "
             f"got a tensor on {device.type}"
         )
+
+
+def _interpreted() -> bool:
+    if importlib.util.find_spec("triton") is None:
+        return False
+    from tokengt.attention.kernels.launch import interpreted
+
+    return interpreted()
 
 
 @cache

@@ -1,19 +1,11 @@
-"""What FAVOR+ does with one chunk of tokens: pure functions of tensors, eager or fused by the compiler.
+"""What FAVOR+ does with one chunk of tokens: pure functions of tensors.
 
 ``favor_chunks`` has the equations. A batch is sequences x heads; products are of factors in one type, sums are wider.
 """
 
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
-
-from tokengt.tracing import compiled
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -102,43 +94,3 @@ def keys_backward(
     slope = product(through, projection.expand(len(key), -1, -1))
     lost = (ones * values).sum(-1, keepdim=True) * -(key.shape[2] ** -0.5)
     return slope.addcmul_(key.to(slope.dtype), lost), values.add_(floor)
-
-
-@dataclass(frozen=True)
-class ChunkKernels:
-    """What is done with one chunk: eager, or fused by the compiler."""
-
-    keys: Callable[..., tuple[Tensor, Tensor]] = absorb_keys
-    queries: Callable[..., tuple[Tensor, Tensor]] = answer_queries
-    queries_backward: Callable[..., tuple[Tensor, Tensor, Tensor]] = queries_backward
-    keys_backward: Callable[..., tuple[Tensor, Tensor]] = keys_backward
-
-
-EAGER = ChunkKernels()
-
-
-@cache
-def compiled_kernels() -> ChunkKernels:
-    """Compiled once a process; the compiler frees the number of tokens when the last chunk is a shorter one."""
-    return ChunkKernels(*(_or_eager(kernel) for kernel in vars(EAGER).values()))
-
-
-def _or_eager(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The compiled kernel; where it cannot be compiled, a warning and from then on the kernel itself."""
-    fused = compiled(kernel)
-    works = True
-
-    def call(*tensors: Tensor) -> Any:
-        nonlocal works
-        if works:
-            try:
-                return fused(*tensors)
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:  # The compiler's errors have no common type.
-                works = False
-                reason = str(error).strip().split("\n")[0][:200]
-                warnings.warn(f"FAVOR+ runs uncompiled: {type(error).__name__}: {reason}", stacklevel=2)
-        return kernel(*tensors)
-
-    return call

@@ -1,0 +1,60 @@
+"""Long sequences cut for the kernels of FAVOR+: decided on the host from host lengths, once a batch."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tokengt.ragged import Segments, to_device
+
+# Rows of a tile; rows that the tiles of a piece have, fewer in float32, whose factors are held as two parts each.
+TILE, WIDE_TILE = 64, 128
+# Programs that sum up pieces, a few for each multiprocessor of a large GPU; a piece's least rows.
+_PROGRAMS, _LEAST_PIECE = 1024, 512
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """First row, number of rows and sequence of every tile and piece; the first piece of every sequence, and the end.
+
+    Sequences are those with rows.
+    """
+
+    tiles: Int[Tensor, "3 tiles"]
+    pieces: Int[Tensor, "3 pieces"]
+    bounds: Int[Tensor, " sequences_and_end"]
+
+
+def find_cuts(segments: Segments, num_heads: int, features: int) -> Cuts:
+    """Made at the first call and kept with the segments: all layers have the same."""
+    units = num_heads * -(-features // feature_block(features))
+    name = f"favor_cuts_{units}"
+    known: Cuts | None = getattr(segments, name, None)
+    if known is None:
+        known = make_cuts(segments, units)
+        object.__setattr__(segments, name, known)
+    return known
+
+
+def make_cuts(segments: Segments, units: int) -> Cuts:
+    """``units``: programs for a piece, one for each head and block of features."""
+    assert segments.total < 2**31, "rows are counted in 32 bits"
+    rows = max(_LEAST_PIECE, -(-segments.total * units // (_PROGRAMS * WIDE_TILE)) * WIDE_TILE)
+    (tiles, _), (pieces, bounds) = (_cut(segments, size) for size in (TILE, rows))
+    device = segments.offsets.device
+    return Cuts(to_device(tiles, device), to_device(pieces, device), to_device(bounds, device))
+
+
+def _cut(segments: Segments, size: int) -> tuple[Int[Tensor, "3 cuts"], Int[Tensor, " sequences_and_end"]]:
+    some = segments.host_lengths > 0
+    lengths, starts = segments.host_lengths[some], segments.host[:-1][some]
+    cuts = Segments.from_lengths(-(-lengths // size))
+    first = cuts.positions * size
+    counts = (lengths[cuts.ids] - first).clamp(max=size)
+    return torch.stack((starts[cuts.ids] + first, counts, cuts.ids)).int(), cuts.host
+
+
+def feature_block(features: int) -> int:
+    """Features that a program works on at a time."""
+    return 32 if features <= 32 else 64

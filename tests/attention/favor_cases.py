@@ -1,0 +1,141 @@
+"""What the Triton kernels of FAVOR+ must do, on a GPU or through Triton's interpreter; ``test_kernels.py`` runs it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kernel_cases import DEVICE, assert_close, rows, segments_of
+
+from tokengt.attention import AttentionConfig, MultiheadAttention, draw_projection, favor_attention
+from tokengt.attention.kernels import packed_favor
+from tokengt.attention.kernels.cuts import find_cuts
+from tokengt.attention.kernels.favor_launch import favor_rows
+from tokengt.attention.kernels.launch import Heads, interpreted
+from tokengt.ragged import Segments
+
+EPS = 1e-4
+# The interpreter cuts numbers off where a GPU rounds them.
+TOLERANCE = {torch.float32: 3e-6, torch.bfloat16: 4e-2 if interpreted() else 2e-2}
+
+
+def split(qkv: Tensor, heads: Heads) -> list[Tensor]:
+    widths = [heads.count * heads.key, heads.count * heads.key, heads.count * heads.value]
+    return [x.unflatten(1, (heads.count, -1)) for x in qkv.split(widths, 1)]
+
+
+def attend(qkv: Tensor, segments: Segments, heads: Heads, projection: Tensor, eps: float = EPS) -> Tensor:
+    return favor_rows(qkv, projection, find_cuts(segments, heads.count, len(projection)), heads, eps)
+
+
+def reference(qkv: Tensor, segments: Segments, heads: Heads, projection: Tensor, eps: float = EPS) -> Tensor:
+    return favor_attention(*split(qkv, heads), segments, projection=projection, eps=eps)
+
+
+@pytest.mark.parametrize(
+    ("heads", "features", "lengths", "dtype", "eps"),
+    [
+        (Heads(2, 12, 12), 29, [300], torch.float32, EPS),
+        (Heads(2, 12, 12), 29, [300, 70], torch.bfloat16, EPS),
+        (Heads(1, 16, 8), 130, [130, 0, 700, 1, 64], torch.float32, EPS),
+        (Heads(3, 5, 20), 32, [513], torch.float32, EPS),
+        (Heads(1, 64, 64), 266, [200, 65], torch.bfloat16, EPS),
+        (Heads(1, 64, 33), 66, [150], torch.float32, EPS),
+        (Heads(1, 128, 128), 70, [70], torch.bfloat16, EPS),
+        (Heads(2, 8, 8), 2, [90], torch.float32, EPS),
+        (Heads(2, 8, 8), 16, [90, 70], torch.float32, 0.3),  # so large that its parts of the gradient show
+    ],
+    ids=str,
+)
+def test_output_and_gradients_equal_float64(
+    heads: Heads, features: int, lengths: list[int], dtype: torch.dtype, eps: float
+) -> None:
+    torch.seed()
+    segments, projection = segments_of(lengths), draw_projection(features, heads.key, device=DEVICE)
+    qkv = rows(segments, heads, dtype)
+    weights = torch.randn(segments.total, heads.count, heads.value, device=DEVICE).to(dtype)
+    found, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    out = attend(found, segments, heads, projection, eps)
+    expected = reference(exact, segments, heads, projection.double(), eps)
+    assert out.dtype == dtype
+    out.backward(weights)
+    expected.backward(weights.double())
+    assert found.grad is not None
+    assert exact.grad is not None
+    assert_close(out, expected, segments, TOLERANCE[dtype])
+    for one, other in zip(split(found.grad, heads), split(exact.grad, heads), strict=True):
+        assert float((one.double() - other).norm()) <= 2 * TOLERANCE[dtype] * float(other.norm())
+
+
+def test_what_pieces_are_cut_from_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One piece for a sequence, or one for every few tiles, whose largest exponents differ by far."""
+    heads, lengths = Heads(2, 8, 8), [400, 1000]
+    projection, results = draw_projection(17, 8, device=DEVICE), []
+    qkv = rows(segments_of(lengths), heads)
+    qkv[700:900] *= 4
+    for least in (10_000, 128):
+        monkeypatch.setattr("tokengt.attention.kernels.cuts._LEAST_PIECE", least)
+        x = qkv.clone().requires_grad_()
+        out = attend(x, segments_of(lengths), heads, projection)
+        (gradient,) = torch.autograd.grad(out, x, torch.ones_like(out).cumsum(0))
+        results.append((out, gradient))
+    for one, other in zip(*results, strict=True):
+        assert (one - other).norm() <= 3e-6 * other.norm()
+
+
+def test_every_element_is_written() -> None:
+    """New tensors begin as NaN where PyTorch is asked for repeatable results."""
+    heads, segments = Heads(2, 12, 20), segments_of([0, 65, 1, 300])
+    qkv = rows(segments, heads).requires_grad_()
+    torch.use_deterministic_algorithms(True)
+    try:
+        out = attend(qkv, segments, heads, draw_projection(40, 12, device=DEVICE))
+        (gradient,) = torch.autograd.grad(out, qkv, torch.ones_like(out))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert out.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+def test_large_rows_stay_finite() -> None:
+    """Exponents of hundreds: only what is left after the stabilisers is raised to."""
+    heads, segments = Heads(1, 8, 8), segments_of([200])
+    qkv = (30 * rows(segments, heads)).requires_grad_()
+    out = attend(qkv, segments, heads, draw_projection(16, 8, device=DEVICE))
+    (gradient,) = torch.autograd.grad(out, qkv, torch.ones_like(out))
+    assert out.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+def test_module_equals_the_plain_path() -> None:
+    segments = segments_of([1100])
+    x = torch.randn(1100, 20, device=DEVICE)
+    module = MultiheadAttention(20, 3, 8, 12, AttentionConfig("favor", backend="triton")).to(DEVICE).eval()
+    assert module.projection is not None
+    results = []
+    for backend in ("triton", "bucketed"):
+        module.config = AttentionConfig("favor", backend=backend)
+        module.zero_grad()
+        out = module(x, segments)
+        out.square().sum().backward()
+        results.append([out.detach(), *(p.grad.clone() for p in module.parameters() if p.grad is not None)])
+    assert len(results[0]) == 5
+    for one, other in zip(*results, strict=True):
+        assert (one - other).norm() < 1e-5 * other.norm()
+
+
+def test_says_where_it_does_not_apply() -> None:
+    heads, projection = Heads(1, 8, 8), draw_projection(16, 8, device=DEVICE)
+    sizes = {"num_heads": 1, "value_dim": 8, "eps": EPS}
+    long, short = segments_of([1100]), segments_of([900] * 3)
+    qkv = rows(long, heads)
+    assert packed_favor(qkv, long, projection, **sizes, backend="triton") is not None
+    assert packed_favor(qkv, long, projection, **sizes, backend="bucketed") is None
+    assert packed_favor(rows(short, heads), short, projection, **sizes, backend="triton") is None
+    for dtype in (torch.float64, torch.float16):
+        assert packed_favor(qkv.to(dtype), long, projection, **sizes, backend="triton") is None
+    assert packed_favor(qkv, long, projection.clone().requires_grad_(), **sizes, backend="triton") is None
