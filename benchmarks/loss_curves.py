@@ -7,7 +7,8 @@
 
 Both paths are the training loop of ``tokengt train``, with the same three seeds. Plain: PyTorch's attention, nothing
 compiled. Fast: Triton kernels, attention dropout drawn in them, blocks compiled, steps recorded. A path's number is the
-mean loss of the last 100 steps; the fast ones, and their mean, should lie within the spread of the plain ones.
+mean loss of the last 100 steps; the mean of the fast ones should lie between the least and the largest of the plain ones,
+and so should most of them. ``deviations`` is how far each lies from the plain ones' mean, in their standard deviations.
 """
 
 import argparse
@@ -122,10 +123,13 @@ def judge(options: argparse.Namespace) -> None:
         fast = [end for (path, _), end in ends.items() if path == "fast"]
         if plain and fast:
             inside = [min(plain) <= end <= max(plain) for end in (*fast, statistics.fmean(fast))]
-            found = {"within_spread": inside[:-1], "mean_within_spread": inside[-1]}
+            middle, deviation = statistics.fmean(plain), statistics.stdev(plain)
+            away = [round((end - middle) / deviation, 2) for end in (*fast, statistics.fmean(fast))]
+            found = {"within_spread": inside[:-1], "mean_within_spread": inside[-1], "deviations": away}
             rows.append({"precision": precision, "plain": plain, "fast": fast, **found})
             listed = ("; ".join(f"{end:.5f}" for end in ends) for ends in (plain, fast))
-            print("{}: plain {}, fast {}, within: {}, their mean: {}".format(precision, *listed, *found.values()))
+            said = "{}: plain {}, fast {}, within: {}, their mean: {}, deviations: {}"
+            print(said.format(precision, *listed, *found.values()))
     (options.out / "summary.json").write_text(json.dumps(rows, indent=1) + "\n")
     draw(curves, options.out / "curves.png")
 

@@ -122,6 +122,21 @@ def sum_tables(
         tl.store(tops + place, top)
 
 
+@triton.jit(do_not_specialize=["width"])
+@no_type_check
+def over_pieces(x, bounds, out, width, MAX: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sum, or the largest, of each sequence's pieces, one after another: [pieces, width] to [sequences, width]."""
+    blocks = tl.cdiv(width, COLUMNS)
+    sequence = (tl.program_id(0) // blocks).to(tl.int64)
+    column = tl.program_id(0) % blocks * COLUMNS + tl.arange(0, COLUMNS)
+    first, end = tl.load(bounds + sequence), tl.load(bounds + sequence + 1)
+    found = tl.full((COLUMNS,), float("-inf") if MAX else 0.0, tl.float32)
+    for piece in range(first, end):
+        row = tl.load(x + piece * width + column, mask=column < width, other=0.0)
+        found = tl.maximum(found, row) if MAX else found + row
+    tl.store(out + sequence * width + column, found, mask=column < width)
+
+
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def answer_queries(
