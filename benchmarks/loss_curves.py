@@ -7,8 +7,8 @@
 
 Both paths are the training loop of ``tokengt train``, with the same three seeds. Plain: PyTorch's attention, nothing
 compiled. Fast: Triton kernels, attention dropout drawn in them, blocks compiled, steps recorded. A path's number is the
-mean loss of the last 100 steps; the mean of the fast ones should lie between the least and the largest of the plain ones,
-and so should most of them. ``deviations`` is how far each lies from the plain ones' mean, in their standard deviations.
+mean loss of the last 100 steps; the mean of the fast ones should lie within the plain ones, and so should most of them.
+``deviations`` is how far each, and their mean, lies from the mean of the plain ones, in standard deviations of these.
 """
 
 import argparse

@@ -43,6 +43,16 @@ def _vector(base, WIDTH: tl.constexpr, PAD: tl.constexpr):
 
 @triton.jit
 @no_type_check
+def _tile(tiles, HEADS: tl.constexpr):
+    """This program's tile and head: the first row, the number of rows, the head, the place of its table."""
+    tile, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
+    count = tl.num_programs(0) // HEADS
+    sequence = tl.load(tiles + 2 * count + tile).to(tl.int64)
+    return tl.load(tiles + tile).to(tl.int64), tl.load(tiles + count + tile), head, sequence * HEADS + head
+
+
+@triton.jit
+@no_type_check
 def _by_query(grad, centred, normaliser):
     """The gradients of numerator and denominator, [g, -g . (output - centre)] / denominator."""
     g = grad.to(tl.float32) / normaliser[:, None]
@@ -149,11 +159,7 @@ def answer_queries(
     What they differ by from the centre is kept apart: of the output, once rounded, little of it may be left.
     """
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
-    tile, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
-    count = tl.num_programs(0) // HEADS
-    start = tl.load(tiles + tile).to(tl.int64)
-    length = tl.load(tiles + count + tile)
-    table = tl.load(tiles + 2 * count + tile).to(tl.int64) * HEADS + head
+    start, length, head, table = _tile(tiles, HEADS)
     row, feature = tl.arange(0, TILE), tl.arange(0, FEATURES)
     q = _load(qkv + start * STRIDE + head * KEY, row, length, STRIDE, KEY, KEY_PAD)
     values += table * blocks * FEATURES * VALUE
@@ -193,11 +199,7 @@ def queries_backward(
 ):  # fmt: skip
     """The queries' gradient of one tile and head."""
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
-    tile, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
-    count = tl.num_programs(0) // HEADS
-    start = tl.load(tiles + tile).to(tl.int64)
-    length = tl.load(tiles + count + tile)
-    table = tl.load(tiles + 2 * count + tile).to(tl.int64) * HEADS + head
+    start, length, head, table = _tile(tiles, HEADS)
     row, feature = tl.arange(0, TILE), tl.arange(0, FEATURES)
     q = _load(qkv + start * STRIDE + head * KEY, row, length, STRIDE, KEY, KEY_PAD)
     g = _load(grad_out + (start * HEADS + head) * VALUE, row, length, HEADS * VALUE, VALUE, VALUE_PAD)
@@ -231,11 +233,7 @@ def keys_backward(
 ):  # fmt: skip
     """The keys' and values' gradients of one tile and head; ``values``, ``norms`` and ``floors`` are those of T."""
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
-    tile, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
-    count = tl.num_programs(0) // HEADS
-    start = tl.load(tiles + tile).to(tl.int64)
-    length = tl.load(tiles + count + tile)
-    table = tl.load(tiles + 2 * count + tile).to(tl.int64) * HEADS + head
+    start, length, head, table = _tile(tiles, HEADS)
     row, feature = tl.arange(0, TILE), tl.arange(0, FEATURES)
     k = _load(qkv + start * STRIDE + (HEADS + head) * KEY, row, length, STRIDE, KEY, KEY_PAD)
     v = _load(qkv + start * STRIDE + 2 * HEADS * KEY + head * VALUE, row, length, STRIDE, VALUE, VALUE_PAD)

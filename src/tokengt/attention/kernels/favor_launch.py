@@ -19,6 +19,7 @@ from tokengt.attention.kernels.plan import padded_width
 
 # On an H200, 530,000 tokens in 8 heads of 12 or 4 of 64: with eight warps the kernels take up to twice as long.
 _WARPS = 4
+# Columns that a program adds up over pieces.
 _COLUMNS = 256
 
 
@@ -72,6 +73,8 @@ class _Favor(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
+    """The kernels of a forward or a backward, and what is done between them."""
+
     qkv: Tensor
     projection: Tensor
     cuts: Cuts
@@ -141,7 +144,7 @@ class _Pass:
         return Tables(values, table[..., -1].contiguous(), self.eps * table.sum(2))
 
     def _over_pieces(self, x: Float32[Tensor, "pieces *rest"], reduce: str) -> Float32[Tensor, "sequences *rest"]:
-        """ "sum" or "max", in the same order every time, which PyTorch's sums by an index are not."""
+        """Sum or max, in the same order every time, which PyTorch's sums by an index are not."""
         if len(self.cuts.bounds) == 2:
             return x.sum(0, keepdim=True) if reduce == "sum" else x.amax(0, keepdim=True)
         x = x.contiguous()
