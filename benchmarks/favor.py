@@ -5,7 +5,7 @@
 
 First errors against float64, then times and memory. ``physics`` is one sequence as long as the paper's largest
 transductive graph; its appendix searches 1 to 4 heads and widths 128 to 1024, of which 4 heads of 64 are one choice.
-``pcqm4mv2`` is a batch of 1,024 molecules, where chunks must not be slower. All begin with the rows that one linear
+``pcqm4mv2`` is a batch of 1,024 molecules, for which the kernels are not made. All begin with the rows that one linear
 layer writes, and end with their gradient. Memory is the peak during a step, inputs and gradients included (GPU), and
 what is kept between forward and backward. ``--sweep`` tries other sizes of chunks.
 """
@@ -90,7 +90,7 @@ def systems(device: torch.device, shape: Shape) -> dict[str, System]:
         return out
 
     found = {name: split(call) for name, call in plain.items()}
-    return found | ({"kernels": kernels} if device.type == "cuda" and max(shape.lengths) >= 1024 else {})
+    return found | ({"kernels": kernels} if device.type == "cuda" and min(shape.lengths) >= 1024 else {})
 
 
 def precision(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:

@@ -241,6 +241,15 @@ def test_room_is_for_what_batches_of_any_size_had(
     assert replayer.replays == 5
 
 
+def test_another_number_of_tile_sizes_is_recorded_anew(toy: Toy, replayer: Replayer) -> None:
+    """As another type of numbers has."""
+    for tiling in (Tiling(), Tiling((16, 32), 32), Tiling()):
+        replayer.attention = SimpleNamespace(prepare=lambda s, t=tiling: make_plan(s, t), use_plan=None)  # type: ignore[assignment]
+        for _ in range(2):
+            same(gradients(toy, replayer, BATCHES[0]), gradients(toy, toy, BATCHES[0]))
+    assert replayer.replays == 5
+
+
 @given(st.integers(0, 10**6))
 def test_room_has_a_margin_as_counts_have(entries: int) -> None:
     room = with_margin(entries)

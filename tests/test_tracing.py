@@ -17,3 +17,6 @@ def test_more_versions_than_pytorch_compiles_of_itself() -> None:
         for factor in range(6):
             assert torch.equal(function(torch.ones(2), factor), torch.full((2,), float(factor)))
     assert counter.frame_count == 6
+    with torch._dynamo.config.patch(recompile_limit=1000):
+        compiled(times, backend=counter)
+        assert torch._dynamo.config.recompile_limit == 1000

@@ -102,7 +102,8 @@ class Recording:
 
     def fits(self, x: Float[Tensor, "tokens dim"], plan: Plan) -> bool:
         """Whether there is room for such entries, and a gradient for such rows."""
-        roomy = all(size <= room for size, room in zip(plan.sizes, self.plan.sizes, strict=True))
+        sizes, rooms = plan.sizes, self.plan.sizes
+        roomy = len(sizes) == len(rooms) and all(size <= room for size, room in zip(sizes, rooms, strict=True))
         return roomy and x.dtype == self.x.dtype and x.requires_grad == self.x.requires_grad
 
     def replay_forward(
@@ -177,7 +178,8 @@ class Replayer:
     def _recording(self, size: Size, x: Tensor, filled: Segments, plan: Plan) -> Recording | None:
         # Batches of every size tell how many entries the next ones may have.
         needed = [with_margin(entries) for entries in plan.sizes]
-        self._room = [max(pair) for pair in zip(needed, self._room or needed, strict=True)]
+        before = self._room if len(self._room) == len(needed) else needed  # another type has other tiles
+        self._room = [max(pair) for pair in zip(needed, before, strict=True)]
         known = self.recordings.get(size)
         if known is not None and known.fits(x, plan):
             return known

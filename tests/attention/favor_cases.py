@@ -54,7 +54,7 @@ def reference(qkv: Tensor, segments: Segments, heads: Heads, projection: Tensor,
 def test_output_and_gradients_equal_float64(
     heads: Heads, features: int, lengths: list[int], dtype: torch.dtype, eps: float
 ) -> None:
-    torch.seed()
+    print("seed", torch.seed())  # shown when it fails
     segments, projection = segments_of(lengths), draw_projection(features, heads.key, device=DEVICE)
     qkv = rows(segments, heads, dtype)
     weights = torch.randn(segments.total, heads.count, heads.value, device=DEVICE).to(dtype)
@@ -85,6 +85,48 @@ def test_what_pieces_are_cut_from_does_not_matter(monkeypatch: pytest.MonkeyPatc
         results.append((out, gradient))
     for one, other in zip(*results, strict=True):
         assert (one - other).norm() <= 3e-6 * other.norm()
+
+
+def test_gradients_survive_values_far_from_zero() -> None:
+    """Outputs differ little from the values' mean: rounded with it, that little would be lost, and with it dq."""
+    torch.manual_seed(0)
+    heads, segments = Heads(1, 16, 16), segments_of([1500])
+    projection = draw_projection(44, 16, device=DEVICE).bfloat16().float()
+    qkv = rows(segments, heads, torch.bfloat16)
+    qkv[:, 32:] += 1
+    weights = torch.randn(1500, 1, 16, device=DEVICE).bfloat16()
+    found, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    attend(found, segments, heads, projection).backward(weights)
+    reference(exact, segments, heads, projection.double()).backward(weights.double())
+    assert found.grad is not None
+    assert exact.grad is not None
+    one, other = found.grad[:, :16].double(), exact.grad[:, :16]
+    assert (one - other).norm() < 0.03 * other.norm()
+
+
+def test_a_tile_that_is_not_full_has_no_part_in_the_stabiliser() -> None:
+    """All exponents of keys are below zero, which rows that do not exist would have."""
+    torch.manual_seed(0)
+    heads, segments = Heads(1, 8, 8), segments_of([90])
+    projection = draw_projection(2, 8, device=DEVICE)
+    qkv = rows(segments, heads)
+    qkv[:, 8:16] = -(torch.linalg.pinv(projection) @ (1 + 3 * torch.rand(2, 90, device=DEVICE))).T
+    found = attend(qkv, segments, heads, projection, 0.3)
+    expected = reference(qkv.double(), segments, heads, projection.double(), 0.3)
+    assert (found - expected).norm() < 1e-5 * expected.norm()
+
+
+def test_rows_and_gradients_of_any_strides() -> None:
+    torch.manual_seed(0)
+    heads, segments = Heads(2, 8, 12), segments_of([100])
+    projection, qkv = draw_projection(16, 8, device=DEVICE), rows(segments, heads)
+    weights, results = torch.randn(2, 100, 12, device=DEVICE).transpose(0, 1), []
+    for x, by in ((qkv, weights.contiguous()), (qkv.T.contiguous().T, weights)):
+        leaf = x.detach().requires_grad_()
+        out = attend(leaf, segments, heads, projection)
+        results.append((out, *torch.autograd.grad(out, leaf, by)))
+    assert not leaf.is_contiguous()
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
 def test_every_element_is_written() -> None:
@@ -136,6 +178,10 @@ def test_says_where_it_does_not_apply() -> None:
     assert packed_favor(qkv, long, projection, **sizes, backend="triton") is not None
     assert packed_favor(qkv, long, projection, **sizes, backend="bucketed") is None
     assert packed_favor(rows(short, heads), short, projection, **sizes, backend="triton") is None
+    few = segments_of([1100] + [3] * 70)  # their tables would be larger than their rows
+    assert packed_favor(rows(few, heads), few, projection, **sizes, backend="triton") is None
+    wide, wider = Heads(1, 65, 8), draw_projection(16, 65, device=DEVICE)
+    assert packed_favor(rows(long, wide), long, wider, **sizes, backend="triton") is None
     for dtype in (torch.float64, torch.float16):
         assert packed_favor(qkv.to(dtype), long, projection, **sizes, backend="triton") is None
     assert packed_favor(qkv, long, projection.clone().requires_grad_(), **sizes, backend="triton") is None

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengt.attention import AttentionConfig, MultiheadAttention, kernels, softmax_attention
-from tokengt.attention.kernels import kernel_plan, packed_favor
+from tokengt.attention.kernels import kernel_plan, packed_favor, takes_favor
 from tokengt.attention.kernels.cuts import find_cuts, make_cuts
 from tokengt.attention.kernels.plan import Plan, Tiling, choose_tiling, make_plan, padded_width
 from tokengt.ragged import Segments
@@ -205,12 +205,26 @@ def test_cuts_cover_every_row_once(lengths: list[int], units: int) -> None:
         assert (covered == 1).all()
     assert cuts.bounds.tolist() == [int((cuts.pieces[2] < i).sum()) for i in range(len(filled) + 1)]
     assert find_cuts(segments, 1, 40) is find_cuts(segments, 1, 64)
+    whole = cuts.pieces[1, :-1][cuts.pieces[2, 1:] == cuts.pieces[2, :-1]]  # another piece of the sequence follows
+    assert (whole % 128 == 0).all()
+    assert (whole >= 512).all()
 
 
 def test_a_sequence_is_cut_into_as_many_pieces_as_fill_a_gpu() -> None:
     for units in (1, 8, 20):
         pieces = make_cuts(Segments.from_lengths(torch.tensor([530_000])), units).pieces.shape[1]
         assert 800 <= pieces * units <= 1100
+    segments = Segments.from_lengths(torch.tensor([530_000]))
+    assert find_cuts(segments, 8, 29).pieces.shape[1] > find_cuts(segments, 4, 266).pieces.shape[1]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "takes"),
+    [([1024], True), ([1023] * 5, False), ([1100, 0, 0], True), ([2000] + [5] * 30, False), ([2000] + [500] * 3, True)],
+    ids=str,
+)
+def test_long_sequences_and_few_go_to_the_kernels_of_favor(lengths: list[int], takes: bool) -> None:
+    assert takes_favor(Segments.from_lengths(torch.tensor(lengths)), 100) == takes
 
 
 def test_without_a_gpu_favor_is_left_to_pytorch() -> None:

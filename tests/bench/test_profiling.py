@@ -37,6 +37,10 @@ def test_operators(name: str, kind: str | None) -> None:
         ("void flash_fwd_kernel<cutlass::bfloat16_t>", "attention"),
         ("fmha_cutlassB_bf16_aligned_64x64_k32_dropout_sm80", "attention"),
         ("backward_whole", "attention"),
+        *(
+            (name, "attention")
+            for name in ("sum_tables", "over_pieces", "answer_queries", "queries_backward", "keys_backward")
+        ),
         ("triton_per_fused_index_select_native_layer_norm_3", "elementwise and norms"),
         ("void at::native::vectorized_elementwise_kernel<8, GeluCUDAKernelImpl>", "elementwise and norms"),
         ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>", "elementwise and norms"),

@@ -107,6 +107,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         *tensors, ctx.eps, ctx.plan = inputs
+        ctx.set_materialize_grads(False)  # else the others' would be made, of zeros
         ctx.save_for_backward(*tensors, *output[1:])
         ctx.mark_non_differentiable(*output[1:])
 

@@ -22,7 +22,7 @@ _KERNELS = (
     (
         "attention",
         r"flash|fmha|attn|attention|softmax|(forward|backward)_(whole|looped)|"
-        r"sum_tables|answer_queries|(queries|keys)_backward",
+        r"sum_tables|over_pieces|answer_queries|(queries|keys)_backward",
     ),
     ("elementwise and norms", r"^triton_"),
     ("optimizer", r"multi_tensor|adam"),

@@ -83,19 +83,28 @@ def packed_favor(
 ) -> Float[Tensor, "tokens {num_heads} {value_dim}"] | None:
     """FAVOR+ from rows [queries | keys | values] of all heads; None where plain PyTorch has to take it.
 
-    That is: short sequences, half and double precision, a projection that is trained, no GPU, or another backend.
+    That is: short sequences, or many beside a long one; half and double precision; a projection that is trained; wide
+    heads; no GPU; another backend.
     """
     widest = max(projection.shape[1], value_dim)
     fits = widest <= _WIDEST_FAVOR.get(qkv.dtype, 0) and not projection.requires_grad
-    if backend not in ("auto", "triton") or not fits or _usual_length(segments) < _SHORTEST_FAVOR:
+    if backend not in ("auto", "triton") or not fits:
         return None
     if not (_works(qkv.device) if qkv.is_cuda else backend == "triton" and _interpreted()):
+        return None
+    if not takes_favor(segments, len(projection)):
         return None
     from tokengt.attention.kernels.favor_launch import favor_rows
     from tokengt.attention.kernels.launch import Heads
 
     cuts = find_cuts(segments, num_heads, len(projection))
     return favor_rows(qkv, projection, cuts, Heads(num_heads, projection.shape[1], value_dim), eps)
+
+
+def takes_favor(segments: Segments, features: int) -> bool:
+    """Whether sequences are long, and few enough that their tables are no larger than their rows."""
+    count = int((segments.host_lengths > 0).sum())
+    return _usual_length(segments) >= _SHORTEST_FAVOR and count * features <= segments.total
 
 
 def kernel_plan(segments: Segments, backend: str, *, dtype: torch.dtype, head_dim: int, value_dim: int) -> Plan | None:

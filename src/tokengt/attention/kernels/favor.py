@@ -231,7 +231,7 @@ def keys_backward(
     HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
     TILE: tl.constexpr, FEATURES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The keys' and values' gradients of one tile and head; ``values``, ``norms`` and ``floors`` are those of T."""
+    """The keys' and values' gradients of one tile and head; ``values``, ``norms`` and ``floors`` are gradients."""
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
     start, length, head, table = _tile(tiles, HEADS)
     row, feature = tl.arange(0, TILE), tl.arange(0, FEATURES)

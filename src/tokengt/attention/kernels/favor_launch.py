@@ -5,7 +5,7 @@ Needs Triton to be imported. ``favor_chunks`` has the equations, and does the sa
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Float32
@@ -23,8 +23,7 @@ _WARPS = 4
 _COLUMNS = 256
 
 
-@dataclass(frozen=True, eq=False)
-class Tables:
+class Tables(NamedTuple):
     """[V, N] of every sequence and head, or their gradient: V a factor of products, N and the floors in float32.
 
     ``floors`` is eps times the sum over features. Rows of features that only fill W up are zero.
@@ -60,6 +59,7 @@ class _Favor(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         qkv, projection, ctx.cuts, ctx.heads, ctx.eps = inputs
+        ctx.set_materialize_grads(False)  # else the others' would be made, of zeros
         ctx.save_for_backward(qkv, projection, *output[1:])
         ctx.mark_non_differentiable(*output[1:])
 
@@ -85,7 +85,7 @@ class _Pass:
         """Output, itself less its centre, stabilisers and denominators of queries; of keys; centres and tables."""
         tokens, count, width = len(self.qkv), self.heads.count, self.heads.value
         tops, *sums = self._sums()
-        peaks = self._over_pieces(tops.amax(2), "max")
+        peaks = self._over_pieces(tops.amax(2), largest=True)
         shrink = torch.exp(tops - self._of_piece(peaks)[..., None])[..., None]
         sums[0].mul_(shrink[..., None])
         sums[1].mul_(shrink)
@@ -97,7 +97,7 @@ class _Pass:
         out, centred = (self.qkv.new_empty(tokens, count, width) for _ in range(2))
         offsets, normalisers = (peaks.new_empty(count, tokens) for _ in range(2))
         self._by_tile(favor.answer_queries, tables, centres, out, centred, offsets, normalisers)
-        return out, centred, offsets, normalisers, peaks, centres, *vars(tables).values()
+        return out, centred, offsets, normalisers, peaks, centres, *tables
 
     def backward(
         self,
@@ -134,8 +134,8 @@ class _Pass:
         self, values: Tensor, norms: Tensor, totals: Tensor
     ) -> Float32[Tensor, "sequences heads features columns"]:
         """All pieces of a sequence together, with the part that eps has."""
-        both = self._over_pieces(torch.cat([values, norms[..., None]], -1).flatten(2, 3), "sum")
-        both += self.eps * self._over_pieces(totals[:, :, 0], "sum")[:, :, None]
+        both = self._over_pieces(torch.cat([values, norms[..., None]], -1).flatten(2, 3))
+        both += self.eps * self._over_pieces(totals[:, :, 0])[:, :, None]
         both[:, :, len(self.projection) :] = 0.0
         return both
 
@@ -143,16 +143,18 @@ class _Pass:
         values = table[..., :-1].to(self.qkv.dtype).contiguous()
         return Tables(values, table[..., -1].contiguous(), self.eps * table.sum(2))
 
-    def _over_pieces(self, x: Float32[Tensor, "pieces *rest"], reduce: str) -> Float32[Tensor, "sequences *rest"]:
-        """Sum or max, in the same order every time, which PyTorch's sums by an index are not."""
+    def _over_pieces(
+        self, x: Float32[Tensor, "pieces *rest"], *, largest: bool = False
+    ) -> Float32[Tensor, "sequences *rest"]:
+        """The sum, or the largest, in the same order every time, which PyTorch's sums by an index are not."""
         if len(self.cuts.bounds) == 2:
-            return x.sum(0, keepdim=True) if reduce == "sum" else x.amax(0, keepdim=True)
+            return x.amax(0, keepdim=True) if largest else x.sum(0, keepdim=True)
         x = x.contiguous()
         out = x.new_empty(len(self.cuts.bounds) - 1, *x.shape[1:])
         width = x.shape[1:].numel()
         with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
             favor.over_pieces[(len(out) * -(-width // _COLUMNS),)](
-                x, self.cuts.bounds, out, width, MAX=reduce == "max", COLUMNS=_COLUMNS
+                x, self.cuts.bounds, out, width, MAX=largest, COLUMNS=_COLUMNS
             )
         return out
 
@@ -160,7 +162,7 @@ class _Pass:
         return x.index_select(0, self.cuts.pieces[2])
 
     def _by_tile(self, kernel: Any, tables: Tables, *tensors: Tensor) -> None:
-        rows = (self.qkv, self.weights, self.cuts.tiles, *vars(tables).values(), *tensors)
+        rows = (self.qkv, self.weights, self.cuts.tiles, *tables, *tensors)
         self._launch(kernel, self.cuts.tiles.shape[1] * self.heads.count, rows, TILE)
 
     def _launch(self, kernel: Any, programs: int, tensors: tuple[Tensor, ...], tile: int, **constants: Any) -> None:
