@@ -8,11 +8,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tokengt.attention import AttentionConfig, MultiheadAttention, kernels, softmax_attention
 from tokengt.attention.kernels import kernel_plan, packed_favor, takes_favor
@@ -187,6 +189,47 @@ def test_whether_kernels_work_does_not_depend_on_who_asks(
     monkeypatch.setattr(kernels, "packed_attention", broken)
     with pytest.warns(UserWarning, match=r"do not run on cpu \(RuntimeError: no compiler\); using PyTorch's"):
         assert not works(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_favor_falls_back_where_its_kernels_are_not_built(
+    mode: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried with the sizes that are asked for, and saved for a backward, which tensors of inference cannot be."""
+    given: list[tuple[int, ...]] = []
+
+    class Saves(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, rows: Tensor, projection: Tensor) -> Tensor:
+            ctx.save_for_backward(rows, projection)
+            return 2 * rows
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+            assert len(ctx.saved_tensors) == 2
+            return 2 * grad, None
+
+    def favor(rows: Tensor, segments: Segments, projection: Tensor, *sizes: Any) -> Tensor:
+        given.append((*rows.shape, *projection.shape, *sizes[:3]))
+        out: Tensor = Saves.apply(rows, projection)
+        return out
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(kernels, "_works", lambda device: True)
+    monkeypatch.setattr(kernels, "_favor", favor)
+    works = kernels._favor_works.__wrapped__
+    with mode():
+        assert works(torch.device("cpu"), torch.bfloat16, 2, 8, 12, 40)
+    assert given == [(3, 56, 40, 8, 2, 8, 12)]
+
+    def broken(*_: object) -> Tensor:
+        raise RuntimeError("out of resource: shared memory")
+
+    monkeypatch.setattr(kernels, "_favor", broken)
+    with pytest.warns(UserWarning, match=r"out of resource: shared memory\); using PyTorch's, which are slower"):
+        assert not works(torch.device("cpu"), torch.bfloat16, 2, 8, 12, 40)
+    monkeypatch.setattr(kernels, "_works", lambda device: False)
+    assert not works(torch.device("cpu"), torch.bfloat16, 2, 8, 12, 40)
 
 
 @given(st.lists(st.integers(0, 3000), max_size=12), st.integers(1, 300))

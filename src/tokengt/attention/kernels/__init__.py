@@ -2,6 +2,7 @@
 
 import importlib.util
 import warnings
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -86,19 +87,27 @@ def packed_favor(
     That is: short sequences, or many beside a long one; half and double precision; a projection that is trained; wide
     heads; no GPU; another backend.
     """
-    widest = max(projection.shape[1], value_dim)
-    fits = widest <= _WIDEST_FAVOR.get(qkv.dtype, 0) and not projection.requires_grad
-    if backend not in ("auto", "triton") or not fits:
+    sizes = (num_heads, projection.shape[1], value_dim)
+    fits = max(sizes[1:]) <= _WIDEST_FAVOR.get(qkv.dtype, 0) and not projection.requires_grad
+    if backend not in ("auto", "triton") or not fits or not takes_favor(segments, len(projection)):
         return None
-    if not (_works(qkv.device) if qkv.is_cuda else backend == "triton" and _interpreted()):
+    if qkv.is_cuda:
+        works = _favor_works(qkv.device, qkv.dtype, *sizes, len(projection))
+    else:
+        works = backend == "triton" and _interpreted()
+    if not works:
         return None
-    if not takes_favor(segments, len(projection)):
-        return None
+    return _favor(qkv, segments, projection, *sizes, eps)
+
+
+def _favor(
+    qkv: Tensor, segments: Segments, projection: Tensor, num_heads: int, head_dim: int, value_dim: int, eps: float
+) -> Tensor:
     from tokengt.attention.kernels.favor_launch import favor_rows
     from tokengt.attention.kernels.launch import Heads
 
     cuts = find_cuts(segments, num_heads, len(projection))
-    return favor_rows(qkv, projection, cuts, Heads(num_heads, projection.shape[1], value_dim), eps)
+    return favor_rows(qkv, projection, cuts, Heads(num_heads, head_dim, value_dim), eps)
 
 
 def takes_favor(segments: Segments, features: int) -> bool:
@@ -192,19 +201,41 @@ def _works(device: torch.device) -> bool:
         return False
     if importlib.util.find_spec("triton") is None:
         return False
+    return _tried(
+        lambda rows, segments: packed_attention(rows, segments, num_heads=1, head_dim=16, value_dim=16),
+        torch.zeros(3, 48, dtype=torch.bfloat16, device=device),
+    )
+
+
+@cache
+def _favor_works(
+    device: torch.device, dtype: torch.dtype, num_heads: int, head_dim: int, value_dim: int, features: int
+) -> bool:
+    """Whether those of FAVOR+ do at these sizes, which are then built: wide heads may want more than a GPU has."""
+
+    def attend(rows: Tensor, segments: Segments) -> Tensor:
+        projection = torch.zeros(features, head_dim, device=device)
+        return _favor(rows, segments, projection, num_heads, head_dim, value_dim, 1e-4)
+
+    width = num_heads * (2 * head_dim + value_dim)
+    return _works(device) and _tried(attend, torch.zeros(3, width, dtype=dtype, device=device))
+
+
+def _tried(attend: Callable[[Tensor, Segments], Tensor], rows: Float[Tensor, "3 width"]) -> bool:
+    """Whether attention of two sequences has a gradient; if not, a warning says why."""
+    device = rows.device
     try:
         # Whoever asks first may be in a mode without gradients; the answer is for all.
         with torch.inference_mode(False), torch.enable_grad():
-            rows = torch.zeros(3, 48, dtype=torch.bfloat16, device=device, requires_grad=True)
+            rows = rows.clone().requires_grad_()
             segments = Segments.from_lengths(torch.tensor([1, 2]), device)
-            out = packed_attention(rows, segments, num_heads=1, head_dim=16, value_dim=16)
-            torch.autograd.grad(out.sum(), rows)
+            torch.autograd.grad(attend(rows, segments).sum(), rows)
         torch.cuda.synchronize(device)
     except Exception as error:  # Its toolchain fails in ways of its own; PyTorch's kernels do the same, slower.
         reason = str(error).splitlines()[0] if str(error) else ""
         warnings.warn(
             f"Triton's attention kernels do not run on {device} ({type(error).__name__}: {reason}); "
-            "using PyTorch's, which are slower on short sequences",
+            "using PyTorch's, which are slower",
             stacklevel=2,
         )
         return False
