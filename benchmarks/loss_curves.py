@@ -7,7 +7,7 @@
 
 Both paths are the training loop of ``tokengt train``, with the same three seeds. Plain: PyTorch's attention, nothing
 compiled. Fast: Triton kernels, attention dropout drawn in them, blocks compiled, steps recorded. A path's number is the
-mean loss of the last 100 steps; the mean of the fast ones should lie within the plain ones, and so should most of them.
+mean loss of the last 100 steps; the fast ones, and their mean, should lie within the spread of the plain ones.
 ``deviations`` is how far each, and their mean, lies from the mean of the plain ones, in standard deviations of these.
 """
 

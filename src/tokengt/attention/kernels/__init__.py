@@ -89,13 +89,11 @@ def packed_favor(
     """
     sizes = (num_heads, projection.shape[1], value_dim)
     fits = max(sizes[1:]) <= _WIDEST_FAVOR.get(qkv.dtype, 0) and not projection.requires_grad
-    if backend not in ("auto", "triton") or not fits or not takes_favor(segments, len(projection)):
+    # Without a GPU the answer is known before anything is counted.
+    possible = qkv.is_cuda or (backend == "triton" and _interpreted())
+    if backend not in ("auto", "triton") or not fits or not possible or not takes_favor(segments, len(projection)):
         return None
-    if qkv.is_cuda:
-        works = _favor_works(qkv.device, qkv.dtype, *sizes, len(projection))
-    else:
-        works = backend == "triton" and _interpreted()
-    if not works:
+    if qkv.is_cuda and not _favor_works(qkv.device, qkv.dtype, *sizes, len(projection)):
         return None
     return _favor(qkv, segments, projection, *sizes, eps)
 
