@@ -278,6 +278,11 @@ class Tokenizer(nn.Module):
             return own
         if merged is not None:
             assert self.id_pool is not None
+            if isinstance(self.id_pool, nn.Linear):
+                # rho(P_u + P_v): identifiers have no gradient that would be added up by node.
+                summed = ids.nodes.index_select(0, index[:, 0]) + ids.nodes.index_select(0, index[:, 1])
+                both: Tensor = self.id_pool(summed)
+                return both
             pooled: Tensor = self.id_pool(ids.nodes)
             return pooled.index_select(0, index[:, 0]) + pooled.index_select(0, index[:, 1])
         assert self.id_proj is not None

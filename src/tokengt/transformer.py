@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tokengt.attention import AttentionConfig, MultiheadAttention, refuse_large_maps
 from tokengt.dropout import Dropout
+from tokengt.fused import Branch, activate, add_norm, fits, linear
 from tokengt.ragged import Segments
 from tokengt.replay import Replayer
 from tokengt.tracing import compiled
@@ -101,10 +102,16 @@ def drop_path(
 
     ``rows`` says which of the sequences' rows ``x`` holds; None for all.
     """
-    keep = torch.rand(segments.count, device=x.device) >= rate
-    factor = keep.to(x.dtype) / (1 - rate)
     ids = segments.ids if rows is None else segments.ids.index_select(0, rows)
-    return x * factor.index_select(0, ids)[:, None]
+    return x * _path_factor(segments, rate, x.dtype).index_select(0, ids)[:, None]
+
+
+def _path_factor(
+    segments: Segments, rate: float | Float[Tensor, ""], dtype: torch.dtype = torch.float32
+) -> Float[Tensor, " sequences"]:
+    """0 for sequences that are dropped, 1 / (1 - rate) for the rest."""
+    keep = torch.rand(segments.count, device=segments.offsets.device) >= rate
+    return keep.to(dtype) / (1 - rate)
 
 
 class Mlp(nn.Module):
@@ -141,28 +148,73 @@ class Block(nn.Module):
         self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
         self.use_run(Block.run)
 
-    def use_run(self, run: Callable[..., tuple[Tensor, Tensor | None]]) -> None:
+    def use_run(self, run: Callable[..., tuple[Tensor, Branch | None]]) -> None:
         """:meth:`run`, or a compiled one: a function of any block, not bound to this one."""
         self._run = run
 
     def forward(
-        self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
-    ) -> Float[Tensor, "_ dim"]:
-        """All rows, or those at ``rows``: they attend to all, and the others are not worked out."""
-        out, _ = self._run(self, x, segments, rows)
-        return out
+        self,
+        x: Float[Tensor, "tokens dim"],
+        segments: Segments,
+        rows: Int[Tensor, " rows"] | None = None,
+        pending: Branch | None = None,
+        leave: bool = False,
+    ) -> tuple[Float[Tensor, "_ dim"], Branch | None]:
+        """All rows, or those at ``rows``: they attend to all, and the others are not worked out.
+
+        ``pending`` is what the block before has left to be added to ``x``; with ``leave`` this one may leave something
+        too: adding it and the norm of the next block are then one pass over the rows.
+        """
+        return self._run(self, x, segments, rows, pending, leave)
 
     def run(
-        self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
-    ) -> tuple[Float[Tensor, "_ dim"], Float[Tensor, "_ dim"] | None]:
-        """The block's output, and in training the H between its halves.
-
-        A compiler keeps for the backward what leaves the function, and would compute H again, which takes longer.
-        """
+        self,
+        x: Float[Tensor, "tokens dim"],
+        segments: Segments,
+        rows: Int[Tensor, " rows"] | None = None,
+        pending: Branch | None = None,
+        leave: bool = False,
+    ) -> tuple[Float[Tensor, "_ dim"], Branch | None]:
+        if self._fuses(x):
+            return self._run_fused(x, segments, rows, pending, leave)
         attended = self.attention(self.attention_norm(x), segments, rows)
-        middle = (x if rows is None else x.index_select(0, rows)) + self._branch(attended, segments, rows)
-        out = middle + self._branch(self.mlp(self.mlp_norm(middle)), segments, rows)
-        return out, middle if self.training else None
+        x = (x if rows is None else x.index_select(0, rows)) + self._branch(attended, segments, rows)
+        return x + self._branch(self.mlp(self.mlp_norm(x)), segments, rows), None
+
+    def _run_fused(
+        self, x: Tensor, segments: Segments, rows: Tensor | None, pending: Branch | None, leave: bool
+    ) -> tuple[Tensor, Branch | None]:
+        """The same by ``tokengt.fused``: biases are added, and their gradients summed up, where rows are read anyway.
+
+        Dropout and drop path draw other numbers than in plain code.
+        """
+        assert isinstance(self.attention_norm, nn.LayerNorm)
+        assert isinstance(self.mlp_norm, nn.LayerNorm)
+        if pending is None:
+            normed = self.attention_norm(x)
+        else:
+            x, normed = add_norm(x, pending, self.attention_norm, dropout=self.dropout.p)
+        attended = self.attention.heads(linear(normed, self.attention.qkv_proj), segments, rows)
+        x = x if rows is None else x.index_select(0, rows)
+        branch = self._left(F.linear(attended, self.attention.out_proj.weight), self.attention.out_proj, segments, rows)
+        x, normed = add_norm(x, branch, self.mlp_norm, dropout=self.dropout.p)
+        hidden = F.linear(normed, self.mlp.up.weight)
+        gelu = self.mlp.activation is F.gelu
+        hidden = activate(hidden, self.mlp.up.bias, dropout=self.mlp.dropout.p, gelu=gelu)
+        if leave:
+            return x, self._left(F.linear(hidden, self.mlp.down.weight), self.mlp.down, segments, rows)
+        return x + self._branch(self.mlp.down(hidden), segments, rows), None
+
+    def _left(self, x: Tensor, layer: nn.Linear, segments: Segments, rows: Tensor | None) -> Branch:
+        bias = layer.bias.clone()  # FSDP frees a block's weights before the next one runs.
+        if not self.drops:
+            return Branch(x, bias, None, None)
+        ids = segments.ids if rows is None else segments.ids.index_select(0, rows)
+        return Branch(x, bias, _path_factor(segments, self.drop_rate), ids)
+
+    def _fuses(self, x: Tensor) -> bool:
+        normed = isinstance(self.attention_norm, nn.LayerNorm)
+        return self.training and normed and fits(x, x.shape[1], self.mlp.up.out_features)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, or a pickled block, is not compiled: as that of ``nn.Module.compile``."""
@@ -187,11 +239,13 @@ class Encoder(nn.Module):
         rates = [config.drop_path * (layer + 1) / config.num_layers for layer in range(config.num_layers)]
         self.blocks = nn.ModuleList([Block(dim, config, rate) for rate in rates])
         self.final_norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
+        self._enter: Callable[[Encoder, Tensor], Tensor] = Encoder.enter
         self._replayer: Replayer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, or a pickled encoder, records nothing: recordings are of this one's weights."""
-        return super().__getstate__() | {"_replayer": None}  # type: ignore[no-any-return, no-untyped-call]
+        """A copy, or a pickled encoder, is not compiled and records nothing: recordings are of this one's weights."""
+        own = {"_enter": Encoder.enter, "_replayer": None}
+        return super().__getstate__() | own  # type: ignore[no-any-return, no-untyped-call]
 
     def prepare(self, segments: Segments) -> None:
         """Work out what a forward needs to know of the sequences' lengths: compiled code would stop for it."""
@@ -237,16 +291,22 @@ class Encoder(nn.Module):
         return self._run(x, segments, links, rows)
 
     def _run(self, x: Tensor, segments: Segments, links: RowLinks | None = None, rows: Tensor | None = None) -> Tensor:
-        x = self.input_dropout(self.input_norm(x))
-        if rows is None or not len(self.blocks) or self._linked(links):
+        x = self._enter(self, x)
+        if self._linked(links):
             for block in self.blocks:
                 x = self._step(block, x, segments, links)
-            x = x if rows is None else x.index_select(0, rows)
         else:
-            for block in self.blocks[:-1]:
-                x = block(x, segments)
-            x = self.blocks[-1](x, segments, rows)
+            pending, last = None, len(self.blocks) - 1
+            for place, block in enumerate(self.blocks):
+                x, pending = block(x, segments, rows if place == last else None, pending, place < last)
+        if rows is not None and (self._linked(links) or not len(self.blocks)):
+            x = x.index_select(0, rows)
         out: Tensor = self.final_norm(x)
+        return out
+
+    def enter(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
+        """What is done to tokens before the first block."""
+        out: Tensor = self.input_dropout(self.input_norm(x))
         return out
 
     def attention_weights(
@@ -255,7 +315,7 @@ class Encoder(nn.Module):
         """The maps of every layer and sequence: ``maps[layer][sequence]``."""
         refuse_large_maps(segments, len(self.blocks) * self.config.num_heads, x.element_size())
         maps: list[list[Tensor]] = []
-        x = self.input_dropout(self.input_norm(x))
+        x = self.enter(x)
         for block in self.blocks:
             assert isinstance(block, Block)
             maps.append(block.attention_weights(x, segments))
@@ -268,6 +328,7 @@ class Encoder(nn.Module):
         for block in self.blocks:
             assert isinstance(block, Block)
             block.use_run(run)
+        self._enter = compiled(Encoder.enter, dynamic=True, **options)
 
     def record_steps(self) -> None:
         """From now on record what a training step does on the GPU, once a size, and replay it (``tokengt.replay``).
@@ -298,7 +359,7 @@ class Encoder(nn.Module):
             self.record_steps()  # what was recorded is another kernel
 
     def _step(self, block: nn.Module, x: Tensor, segments: Segments, links: RowLinks | None) -> Tensor:
-        out: Tensor = block(x, segments)
+        out: Tensor = block(x, segments)[0]
         return add_linked_rows(out, links) if links is not None and self._linked(links) else out
 
     @property

@@ -28,13 +28,13 @@ TRITON = importlib.util.find_spec("triton") is not None
 
 
 @pytest.mark.skipif(not TRITON, reason="Triton is not installed")
-@pytest.mark.parametrize("file", ["kernel_cases.py", "favor_cases.py"])
+@pytest.mark.parametrize("file", ["kernel_cases.py", "favor_cases.py", "../fused_cases.py"])
 def test_kernels(file: str) -> None:
     """In a process of its own: the interpreter is chosen before Triton is imported, and type checks stop a trace."""
     environment = os.environ | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
-    cases = Path(__file__).with_name(file)
+    cases = Path(__file__).parent / file
     command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", str(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cases.parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
 
 

@@ -87,9 +87,18 @@ class MultiheadAttention(nn.Module):
         self, x: Float[Tensor, "tokens dim"], segments: Segments, rows: Int[Tensor, " rows"] | None = None
     ) -> Float[Tensor, "_ dim"]:
         """What every row attends to, or only those at ``rows``."""
-        attended = self._attend(x, segments).flatten(1)
-        out: Tensor = self.out_proj(attended if rows is None else attended.index_select(0, rows))
+        out: Tensor = self.out_proj(self.heads(self.qkv_proj(x), segments, rows))
         return out
+
+    def heads(
+        self,
+        qkv: Float[Tensor, "tokens width"],
+        segments: Segments,
+        rows: Int[Tensor, " rows"] | None = None,
+    ) -> Float[Tensor, "_ values"]:
+        """All heads side by side, before ``out_proj``, from what ``qkv_proj`` has made of every row."""
+        attended = self._attend(qkv, segments).flatten(1)
+        return attended if rows is None else attended.index_select(0, rows)
 
     def prepare(self, segments: Segments) -> Plan | None:
         """Decide how to attend to these sequences: a compiled :meth:`forward` would stop to decide.
@@ -121,9 +130,8 @@ class MultiheadAttention(nn.Module):
         backend = self.config.backend
         return kernel_plan(segments, backend, dtype=dtype, head_dim=self.head_dim, value_dim=self.value_dim)
 
-    def _attend(self, x: Tensor, segments: Segments) -> Tensor:
+    def _attend(self, qkv: Tensor, segments: Segments) -> Tensor:
         dropout = self.config.dropout if self.training else 0.0
-        qkv: Tensor = self.qkv_proj(x)
         plan = self._plan(segments, qkv.dtype)
         if plan is not None:
             # These kernels read the layer's rows as they are, and write one gradient for them.

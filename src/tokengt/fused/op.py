@@ -1,0 +1,216 @@
+"""The kernels as operators of PyTorch: with gradients, and opaque to a compiler, which never stops at them.
+
+Gradients that are sums over rows come as PROGRAMS parts, which a compiler adds up together.
+"""
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from tokengt.dropout import dropout_threshold
+from tokengt.fused import kernels
+
+# Four programs for each of an H200's 132 multiprocessors; those of the activation have a sixth of a row each.
+PROGRAMS = 528
+_COLUMNS = 128
+SUM_PROGRAMS = 64
+
+
+@torch.library.custom_op("tokengt::add_norm", mutates_args=())
+def add_norm_op(
+    x: Tensor,
+    branch: Tensor,
+    bias: Tensor,
+    factor: Tensor | None,
+    ids: Tensor | None,
+    seed: Tensor | None,
+    rate: float,
+    weight: Tensor,
+    shift: Tensor,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """H = x + dropped(branch + bias) [rows, width], norm(H) in the branch's type, and H's means and 1 / deviations."""
+    x, branch = x.contiguous(), branch.contiguous()
+    out, normed, means, scales = outputs = _normed(x, branch)
+    rows, width = x.shape
+    threshold, kept = dropout_threshold(rate)
+    tile = 2
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        kernels.add_norm_forward[(triton.cdiv(rows, tile),)](
+            x, branch, bias, factor, ids, seed, weight, shift, out, normed, means, scales,
+            rows, eps, threshold, 1 / kept, WIDTH=width, PAD=triton.next_power_of_2(width), TILE=tile, num_warps=4,
+        )  # fmt: skip
+    return outputs
+
+
+def _normed(x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    means, scales = (x.new_empty(x.shape[0], dtype=torch.float32) for _ in range(2))
+    return x.new_empty(x.shape), branch.new_empty(branch.shape), means, scales
+
+
+@add_norm_op.register_fake
+def _(x: Tensor, branch: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _normed(x, branch)
+
+
+@torch.library.custom_op("tokengt::add_norm_backward", mutates_args=())
+def add_norm_backward_op(
+    grad_out: Tensor,
+    grad_normed: Tensor,
+    out: Tensor,
+    means: Tensor,
+    scales: Tensor,
+    weight: Tensor,
+    factor: Tensor | None,
+    ids: Tensor | None,
+    seed: Tensor | None,
+    rate: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x and the branch, and parts [PROGRAMS, 3, width] of those of weight, shift and bias."""
+    grads = grad_x, grad_branch, parts = _normed_backward(out, grad_normed)
+    rows, width = out.shape
+    threshold, kept = dropout_threshold(rate)
+    with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
+        kernels.add_norm_backward[(PROGRAMS,)](
+            grad_out.contiguous(), grad_normed.contiguous(), out, means, scales, weight, factor, ids, seed,
+            grad_x, grad_branch, parts, rows, threshold, 1 / kept,
+            WIDTH=width, PAD=triton.next_power_of_2(width), TILE=1, PROGRAMS=PROGRAMS, num_warps=8,
+        )  # fmt: skip
+    return grads
+
+
+def _normed_backward(out: Tensor, grad_normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    parts = out.new_empty(PROGRAMS, 3, out.shape[1], dtype=torch.float32)
+    return out.new_empty(out.shape), grad_normed.new_empty(out.shape), parts
+
+
+@add_norm_backward_op.register_fake
+def _(grad_out: Tensor, grad_normed: Tensor, out: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _normed_backward(out, grad_normed)
+
+
+def _add_norm_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, _, _, factor, ids, seed, ctx.rate, weight, *_ = inputs
+    out, _, means, scales = output
+    ctx.mark_non_differentiable(means, scales)
+    ctx.save_for_backward(out, means, scales, weight, factor, ids, seed)
+
+
+def _add_norm_gradient(ctx: Any, grad_out: Tensor, grad_normed: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    grad_x, grad_branch, parts = add_norm_backward_op(grad_out, grad_normed, *ctx.saved_tensors, ctx.rate)
+    weight, shift, bias = parts.sum(0).unbind(0)
+    return grad_x, grad_branch, bias, None, None, None, None, weight, shift, None
+
+
+add_norm_op.register_autograd(_add_norm_gradient, setup_context=_add_norm_setup)
+
+
+@torch.library.custom_op("tokengt::activate", mutates_args=())
+def activate_op(x: Tensor, bias: Tensor, seed: Tensor | None, rate: float, gelu: bool) -> Tensor:
+    """Dropout of the activation of x + bias."""
+    x = x.contiguous()
+    out = x.new_empty(x.shape)
+    rows, width = x.shape
+    threshold, kept = dropout_threshold(rate)
+    tile = 8
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        kernels.activate_forward[(triton.cdiv(rows, tile), _column_blocks(width))](
+            x, bias, seed, out, rows, threshold, 1 / kept,
+            WIDTH=width, COLUMNS=_COLUMNS, TILE=tile, GELU=gelu, num_warps=2,
+        )  # fmt: skip
+    return out
+
+
+@activate_op.register_fake
+def _(x: Tensor, *_: Any) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _column_blocks(width: int) -> int:
+    """Of half of the columns: those of the other half are done beside them."""
+    return int(triton.cdiv((width + 1) // 2, _COLUMNS))
+
+
+@torch.library.custom_op("tokengt::activate_backward", mutates_args=())
+def activate_backward_op(
+    grad_out: Tensor, x: Tensor, bias: Tensor, seed: Tensor | None, rate: float, gelu: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradient of x, and parts [PROGRAMS, width] of that of the bias."""
+    grads = grad_x, parts = _activated_backward(grad_out, x)
+    rows, width = x.shape
+    threshold, kept = dropout_threshold(rate)
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        kernels.activate_backward[(PROGRAMS, _column_blocks(width))](
+            grad_out.contiguous(), x.contiguous(), bias, seed, grad_x, parts, rows, threshold, 1 / kept,
+            WIDTH=width, COLUMNS=_COLUMNS, TILE=4, PROGRAMS=PROGRAMS, GELU=gelu, num_warps=2,
+        )  # fmt: skip
+    return grads
+
+
+def _activated_backward(grad_out: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(PROGRAMS, x.shape[1], dtype=torch.float32)
+
+
+@activate_backward_op.register_fake
+def _(grad_out: Tensor, x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return _activated_backward(grad_out, x)
+
+
+def _activate_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, bias, seed, ctx.rate, ctx.gelu = inputs
+    ctx.save_for_backward(x, bias, seed)
+
+
+def _activate_gradient(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    grad_x, parts = activate_backward_op(grad_out, *ctx.saved_tensors, ctx.rate, ctx.gelu)
+    return grad_x, parts.sum(0), None, None, None
+
+
+activate_op.register_autograd(_activate_gradient, setup_context=_activate_setup)
+
+
+@torch.library.custom_op("tokengt::linear", mutates_args=())
+def linear_op(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x weight^T + bias, one type for all three."""
+    return torch.addmm(bias, x, weight.t())
+
+
+@linear_op.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
+
+
+@torch.library.custom_op("tokengt::sum_rows", mutates_args=())
+def sum_rows_op(x: Tensor) -> Tensor:
+    """Parts [programs, width] of the sum over rows, in float32."""
+    x = x.contiguous()
+    rows, width = x.shape
+    parts = _summed(x)
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        kernels.sum_rows[(SUM_PROGRAMS, triton.cdiv(width, _COLUMNS))](
+            x, parts, rows,
+            WIDTH=width, COLUMNS=_COLUMNS, TILE=16, PROGRAMS=SUM_PROGRAMS, num_warps=4,
+        )  # fmt: skip
+    return parts
+
+
+def _summed(x: Tensor) -> Tensor:
+    return x.new_empty(SUM_PROGRAMS, x.shape[1], dtype=torch.float32)
+
+
+sum_rows_op.register_fake(_summed)
+
+
+def _linear_setup(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    x, weight, _ = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _linear_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    x, weight = ctx.saved_tensors
+    return grad @ weight, grad.t() @ x, sum_rows_op(grad).sum(0).to(grad.dtype)
+
+
+linear_op.register_autograd(_linear_gradient, setup_context=_linear_setup)

@@ -1,0 +1,213 @@
+"""What the row kernels must do, on a GPU or through Triton's interpreter (TRITON_INTERPRET=1, CPU tensors).
+
+``test_fused.py`` runs this file in a process of its own; on a GPU it can be given to pytest directly.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parent / "attention"))
+from kernel_cases import DEVICE
+
+from tokengt.attention import AttentionConfig
+from tokengt.attention.kernels.launch import interpreted
+from tokengt.dropout import dropout_threshold, keep_mask
+from tokengt.fused import activate, kernels, linear, op
+from tokengt.fused.op import activate_op, add_norm_op, sum_rows_op
+from tokengt.ragged import Segments
+from tokengt.transformer import Block, Encoder, EncoderConfig
+
+if interpreted():  # It takes a millisecond a program, one after another.
+    op.PROGRAMS, op.SUM_PROGRAMS = 6, 5
+
+TOLERANCE = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+# One row, none, more than programs have rows at a time; widths that fill a tile, that do not, odd ones.
+SIZES = [(1, 16), (0, 16), (5, 7), (9, 48), (110, 33), (3, 300)]
+SEED = 3**37
+
+
+def seed() -> Tensor:
+    return torch.tensor(SEED, device=DEVICE)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, device=DEVICE).to(dtype).requires_grad_()
+
+
+def close(found: Tensor, exact: Tensor, tolerance: float) -> None:
+    assert found.shape == exact.shape
+    found, exact = found.detach().double(), exact.detach()
+    assert float((found - exact).norm()) <= tolerance * max(float(exact.norm()), 1.0)
+
+
+def kept(rows: int, width: int, rate: float) -> Tensor:
+    """What dropout multiplies by."""
+    return keep_mask(seed(), rows, width, rate).double() / dropout_threshold(rate)[1]
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize(("rows", "width"), SIZES, ids=str)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_add_norm(rows: int, width: int, dropout: float, dtype: torch.dtype) -> None:
+    """Against float64, gradients of all five included; the stream in float32, as under autocast."""
+    torch.manual_seed(rows)
+    norm = nn.LayerNorm(width, eps=1e-3, device=DEVICE)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    x, branch, bias = randn(rows, width), randn(rows, width, dtype=dtype), randn(width)
+    ids = torch.arange(rows, device=DEVICE) // 3
+    factor = torch.rand(rows // 3 + 1, device=DEVICE) * 2
+    inputs = (x, branch, bias, norm.weight, norm.bias)
+    given = (x, branch, bias, factor, ids, seed() if dropout else None, dropout)
+    out, normed, *_ = add_norm_op(*given, norm.weight, norm.bias, norm.eps)
+    assert (out.dtype, normed.dtype) == (torch.float32, dtype)
+    u, v = randn(rows, width), randn(rows, width)
+    found = torch.autograd.grad([out, normed], inputs, [u, v.to(dtype)])
+
+    exact_inputs = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    x64, branch64, bias64, weight64, shift64 = exact_inputs
+    scaled = factor.double()[ids][:, None] * (kept(rows, width, dropout) if dropout else 1.0)
+    exact_out = x64 + scaled * (branch64 + bias64)
+    exact_normed = F.layer_norm(exact_out, (width,), weight64, shift64, norm.eps)
+    exact = torch.autograd.grad([exact_out, exact_normed], exact_inputs, [u.double(), v.to(dtype).double()])
+    close(out, exact_out, TOLERANCE[torch.float32])
+    close(normed, exact_normed, TOLERANCE[dtype])
+    for one, other, given_to in zip(found, exact, inputs, strict=True):
+        assert one.dtype == given_to.dtype
+        close(one, other, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize(("rows", "width"), SIZES, ids=str)
+@pytest.mark.parametrize(("gelu", "dropout"), [(True, 0.0), (True, 0.3), (False, 0.3)])
+def test_activate(rows: int, width: int, gelu: bool, dropout: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(width)
+    x, bias = randn(rows, width, dtype=dtype), randn(width)
+    out = activate_op(x, bias, seed() if dropout else None, dropout, gelu)
+    u = randn(rows, width, dtype=dtype)
+    found = torch.autograd.grad(out, (x, bias), u)
+    exact_inputs = [tensor.detach().double().requires_grad_() for tensor in (x, bias)]
+    total = exact_inputs[0] + exact_inputs[1]
+    exact_out = (F.gelu(total) if gelu else F.relu(total)) * (kept(rows, width, dropout) if dropout else 1.0)
+    exact = torch.autograd.grad(exact_out, exact_inputs, u.double())
+    assert out.dtype == dtype
+    close(out, exact_out, TOLERANCE[dtype])
+    for one, other in zip(found, exact, strict=True):
+        close(one, other, TOLERANCE[dtype])
+
+
+def test_gelu_in_its_tails() -> None:
+    """Within 3e-7 everywhere, and within a thousandth of its value where that is small."""
+    x = torch.linspace(-12, 12, 2001, device=DEVICE)[:, None].contiguous().requires_grad_()
+    out = activate(x, torch.zeros(1, device=DEVICE), dropout=0.0, gelu=True)
+    (slope,) = torch.autograd.grad(out.sum(), x)
+    wide = x.detach().double().requires_grad_()
+    exact = 0.5 * wide * torch.erfc(-wide / 2**0.5)
+    (exact_slope,) = torch.autograd.grad(exact.sum(), wide)
+    out, exact, wide = out.detach(), exact.detach(), wide.detach()
+    assert float((out - exact).abs().max()) < 6e-7  # 12 has no digits below
+    assert float((slope - exact_slope).abs().max()) < 6e-7
+    middle = (wide > -4) & (wide < -0.5)
+    assert float((out / exact - 1)[middle].abs().max()) < 1e-2
+
+
+def test_linear() -> None:
+    layer = nn.Linear(20, 30, device=DEVICE)
+    x = randn(700, 20)
+    found, exact = linear(x, layer), layer(x)
+    close(found, exact.double(), 1e-6)
+    weights = torch.randn_like(found)
+    for one, other in zip(
+        *(torch.autograd.grad(y, (x, *layer.parameters()), weights) for y in (found, exact)), strict=True
+    ):
+        close(one, other.double(), 1e-5)
+
+
+@pytest.mark.parametrize(("rows", "width"), [*SIZES, (400, 260)], ids=str)
+def test_sums_over_rows(rows: int, width: int) -> None:
+    x = torch.randn(rows, width, device=DEVICE).bfloat16()
+    close(sum_rows_op(x).sum(0), x.double().sum(0), 1e-6)
+
+
+@pytest.mark.parametrize("width", [24, 33])
+def test_every_place_is_written_and_none_behind(width: int) -> None:
+    """Outputs that begin as not-a-number, with a row too many, which must stay so."""
+    rows = 7
+    x, bias = torch.randn(rows, width, device=DEVICE), torch.randn(width, device=DEVICE)
+    out, normed, grad = (torch.full((rows + 1, width), torch.nan, device=DEVICE) for _ in range(3))
+    means, scales = (torch.full((rows + 1,), torch.nan, device=DEVICE) for _ in range(2))
+    parts = torch.full((3, 3, width), torch.nan, device=DEVICE)
+    sizes = {"WIDTH": width, "PAD": 64}
+    kernels.add_norm_forward[(4,)](
+        x, x, bias, None, None, seed(), bias, bias, out, normed, means, scales, rows, 1e-5, 9, 1.0, **sizes, TILE=2
+    )
+    written = [out, normed, means, scales]
+    kernels.add_norm_backward[(2,)](
+        x, x, out, means, scales, bias, None, None, seed(), normed, grad, parts, rows, 9, 1.0,
+        **sizes, TILE=1, PROGRAMS=2,
+    )  # fmt: skip
+    for tensor in (*written, grad):
+        assert bool(tensor[:rows].isfinite().all())
+        assert bool(tensor[rows:].isnan().all())
+    assert bool(parts[:2].isfinite().all())
+    assert bool(parts[2:].isnan().all())
+    sizes = {"WIDTH": width, "COLUMNS": 16, "GELU": True}
+    activated, grad = (torch.full((rows + 1, width), torch.nan, device=DEVICE) for _ in range(2))
+    parts = torch.full((3, width), torch.nan, device=DEVICE)
+    kernels.activate_forward[(2, 2)](x, bias, seed(), activated, rows, 9, 1.0, **sizes, TILE=4)
+    kernels.activate_backward[(2, 2)](x, x, bias, seed(), grad, parts, rows, 9, 1.0, **sizes, TILE=2, PROGRAMS=2)
+    for tensor, end in ((activated, rows), (grad, rows), (parts, 2)):
+        assert bool(tensor[:end].isfinite().all())
+        assert bool(tensor[end:].isnan().all())
+
+
+def test_operators_describe_themselves() -> None:
+    """Shapes without data, gradients and aliasing: what a compiler relies on."""
+    norm = nn.LayerNorm(8, device=DEVICE)
+    x, branch, bias = randn(6, 8), randn(6, 8), randn(8)
+    ids, factor = torch.zeros(6, dtype=torch.int64, device=DEVICE), torch.ones(1, device=DEVICE)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    given = (x, branch, bias, factor, ids, seed(), 0.2, norm.weight, norm.bias, 1e-5)
+    torch.library.opcheck(add_norm_op, given, test_utils=checks)
+    torch.library.opcheck(activate_op, (x, bias, seed(), 0.2, True), test_utils=checks)
+    torch.library.opcheck(sum_rows_op, (x.detach(),), test_utils=checks)
+
+
+def encoder_of(**changes: object) -> Encoder:
+    settings = {"num_layers": 3, "num_heads": 2, "mlp_dim": 40, "input_norm": True} | changes
+    torch.manual_seed(1)
+    return Encoder(24, EncoderConfig(**settings, attention=AttentionConfig(backend="bucketed"))).to(DEVICE).train()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize("asks", ["all rows", "some rows", "one block"])
+def test_a_fused_encoder_is_the_plain_one(asks: str, activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = encoder_of(activation=activation, **({"num_layers": 1} if asks == "one block" else {}))
+    for parameter in encoder.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    segments = Segments.from_lengths(torch.tensor([4, 0, 9, 1]), DEVICE)
+    x = randn(segments.total, 24)
+    rows = segments.starts[torch.tensor([0, 2], device=DEVICE)] if asks == "some rows" else None
+    results = []
+    for fuses in (False, True):
+        monkeypatch.setattr(Block, "_fuses", lambda self, x, fuses=fuses: fuses)
+        out = encoder(x, segments, None, rows)
+        results.append([out, *torch.autograd.grad(out.square().sum(), [x, *encoder.parameters()])])
+    for plain, fused in zip(*results, strict=True):
+        close(fused, plain.double(), 1e-4)
+
+
+def test_drop_path_of_a_fused_encoder_drops_whole_branches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a rate that drops all of them but the last block's, what is left is the input, normed."""
+    encoder = encoder_of(drop_path=0.5, final_norm=False, num_layers=2)
+    monkeypatch.setattr(Block, "_fuses", lambda self, x: True)
+    for block in encoder.blocks:
+        block.drop_rate.fill_(1 - 1e-7)  # type: ignore[operator, union-attr]
+    segments = Segments.from_lengths(torch.tensor([4, 9]), DEVICE)
+    x = torch.randn(13, 24, device=DEVICE)
+    torch.testing.assert_close(encoder(x, segments), encoder.input_norm(x))
