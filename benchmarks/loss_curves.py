@@ -101,8 +101,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def run_all(options: argparse.Namespace) -> None:
-    """Several at a time: nothing is timed."""
+    """Those that are not there yet, several at a time: nothing is timed."""
     runs = [(path, seed, p) for path in ("plain", "fast") for p in PRECISIONS for seed in SEEDS]
+    runs = [(path, seed, p) for path, seed, p in runs if not (options.out / f"{path}-{p}-{seed}.json").exists()]
     waiting = [
         [
             *(sys.executable, __file__, "run", "--path", path, "--seed", str(seed), "--precision", precision),
