@@ -25,6 +25,7 @@ def test_neighbours_and_seeds_are_independent() -> None:
     limit = 5 / 120_000**0.5
     first = mask(7, rate=0.5).double() - 0.5
     pairs = [(first[1:], first[:-1]), (first[:, 1:], first[:, :-1]), (first[2:], first[:-2])]
+    pairs.append((first[:, :150], first[:, 150:]))  # two of one word
     pairs += [(first, mask(7 ^ (1 << bit), rate=0.5).double() - 0.5) for bit in range(62)]
     for one, other in pairs:
         assert abs(float((one * other).mean())) * 4 < limit

@@ -7,20 +7,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokengt import fused, transformer
+from tokengt import block as block_module
+from tokengt import fused
+from tokengt.block import Block, EncoderConfig
 from tokengt.fused import Branch
 from tokengt.ragged import Segments
-from tokengt.transformer import Block, Encoder, EncoderConfig, RowLinks
+from tokengt.transformer import Encoder, RowLinks
 
 DIM = 12
 
 
-def add_norm(x: Tensor, branch: Branch, norm: nn.LayerNorm, *, dropout: float = 0.0) -> tuple[Tensor, Tensor]:
+def add_norm(x: Tensor, branch: Branch, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
     """What the kernel computes, in plain PyTorch."""
-    added = branch.rows + branch.bias
-    if branch.factor is not None and branch.ids is not None:
-        added = added * branch.factor[branch.ids, None]
-    out = x + F.dropout(added, dropout)
+    out = branch.added_to(x)
     return out, norm(out)
 
 
@@ -31,9 +30,9 @@ def activate(x: Tensor, bias: Tensor, *, dropout: float, gelu: bool) -> Tensor:
 @pytest.fixture
 def fuses(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Blocks take the way of the kernels; set ``Block._fuses`` again to take the other one."""
-    monkeypatch.setattr(transformer, "add_norm", add_norm)
-    monkeypatch.setattr(transformer, "activate", activate)
-    monkeypatch.setattr(transformer, "linear", lambda x, layer: layer(x))
+    monkeypatch.setattr(block_module, "add_norm", add_norm)
+    monkeypatch.setattr(block_module, "activate", activate)
+    monkeypatch.setattr(block_module, "linear", lambda x, layer: layer(x))
     monkeypatch.setattr(Block, "_fuses", lambda self, x: True)
     return monkeypatch
 
@@ -68,7 +67,7 @@ def test_the_result_is_that_of_plain_blocks(fuses: pytest.MonkeyPatch, asks: str
 def test_every_block_but_the_last_leaves_its_branch(fuses: pytest.MonkeyPatch) -> None:
     encoder, left = encoder_of(), []
     for block in encoder.blocks:
-        block.register_forward_hook(lambda module, given, out: left.append(out[1]))
+        block.register_forward_hook(lambda module, given, out: left.append(out[1] if isinstance(out, tuple) else None))
     encoder(torch.randn(6, DIM, dtype=torch.float64), Segments.from_lengths(torch.tensor([6])))
     assert [branch is None for branch in left] == [False, False, True]
     assert left[0].factor is None
@@ -92,17 +91,74 @@ def test_drop_path_drops_a_sequence_as_a_whole(fuses: pytest.MonkeyPatch, rows: 
     torch.testing.assert_close(found, encoder(x, segments, None, rows))
 
 
+def test_what_a_block_left_is_added_by_one_in_another_mode(fuses: pytest.MonkeyPatch) -> None:
+    """Kernels are used in training alone, and a block may be set to evaluation by itself."""
+    encoder = encoder_of()
+    segments, x = Segments.from_lengths(torch.tensor([4, 8])), torch.randn(12, DIM, dtype=torch.float64)
+    encoder.blocks[1].eval()
+    fuses.setattr(Block, "_fuses", lambda self, x: self.training)
+    found = encoder(x, segments)
+    fuses.setattr(Block, "_fuses", lambda self, x: False)
+    torch.testing.assert_close(found, encoder(x, segments))
+
+
+def test_each_rate_goes_where_it_belongs(fuses: pytest.MonkeyPatch) -> None:
+    encoder = encoder_of(residual_dropout=0.25, mlp_dropout=0.5)
+    encoder.blocks[1].dropout.p = 0.125  # type: ignore[union-attr]
+    rates: list[float] = []
+
+    def note_norm(x: Tensor, branch: Branch, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+        rates.append(branch.rate)
+        return add_norm(x, branch, norm)
+
+    def note_activation(x: Tensor, bias: Tensor, *, dropout: float, gelu: bool) -> Tensor:
+        rates.append(dropout)
+        return activate(x, bias, dropout=dropout, gelu=gelu)
+
+    fuses.setattr(block_module, "add_norm", note_norm)
+    fuses.setattr(block_module, "activate", note_activation)
+    segments, x = Segments.from_lengths(torch.tensor([4, 8])), torch.randn(12, DIM, dtype=torch.float64)
+    encoder(x, segments)
+    # The branch of attention, the activation, the branch of the MLP (in the next block; the last adds its own).
+    assert rates == [0.25, 0.5, 0.25, 0.125, 0.5, 0.125, 0.25, 0.5]
+    rates.clear()
+    for module in encoder.modules():
+        if isinstance(module, nn.Dropout):
+            module.eval()
+    encoder(x, segments)
+    assert rates == [0.0] * 8
+
+
+def test_a_branch_is_dropped_as_a_plain_one() -> None:
+    """Rate and rescaling; whole sequences by their factor."""
+    ids = torch.arange(40) // 10
+    branch = Branch(torch.ones(40, 500), torch.ones(500), torch.tensor([0.0, 1.0, 2.0, 3.0]), ids, 0.5)
+    torch.manual_seed(0)
+    added = branch.added_to(torch.zeros(40, 500)).view(4, 10, 500)
+    for factor, part in enumerate(added):
+        assert set(part.unique().tolist()) == {0.0, 4.0 * factor}
+        assert float(part.mean()) == pytest.approx(2 * factor, rel=0.1)
+    assert torch.equal(branch._replace(rate=0.0, factor=None).added_to(torch.ones(40, 500)), torch.full((40, 500), 3.0))
+
+
 def test_only_compiled_training_on_a_gpu_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = encoder_of()
-    block, x = encoder.blocks[0], torch.randn(3, DIM, dtype=torch.float64)
-    assert not fused.fits(x, DIM)
+    part, x = encoder.blocks[0], torch.randn(3, DIM)
+    assert isinstance(part, Block)
+    assert not fused.fits(x)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert not fused.fits(x.float(), DIM)  # no GPU
+    assert not fused.fits(x)  # no GPU
     monkeypatch.setattr(Tensor, "is_cuda", True)
-    assert fused.fits(x.float(), DIM)
-    assert not fused.fits(x, DIM)  # float64
-    assert not fused.fits(x.float(), DIM, 4096)
-    assert isinstance(block, Block)
-    assert block._fuses(x.float())
-    assert not block.eval()._fuses(x.float())
-    assert not Block(DIM, EncoderConfig(num_heads=2, norm=False), 0.0)._fuses(x.float())
+    assert fused.fits(x)
+    assert not fused.fits(x.double())
+    assert fused.fits(torch.randn(1, 2048))
+    assert not fused.fits(torch.randn(1, 2049))
+    assert part._fuses(x)
+    assert not Block(DIM, EncoderConfig(num_heads=2, norm=False), 0.0)._fuses(x)
+    handle = part.mlp.up.register_forward_pre_hook(lambda module, given: None)
+    assert not part._fuses(x)  # old-style weight norm is such a hook
+    handle.remove()
+    assert part._fuses(x)
+    nn.utils.parametrizations.weight_norm(part.attention.qkv_proj)
+    assert not part._fuses(x)
+    assert not encoder.blocks[1].eval()._fuses(x)  # type: ignore[operator]

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from tokengt import replay
 from tokengt.attention.kernels.plan import Plan, Tiling, make_plan
+from tokengt.block import EncoderConfig
 from tokengt.ragged import Segments
 from tokengt.replay import Recording, Replayer, Size, as_filled, rounded, with_margin
-from tokengt.transformer import Encoder, EncoderConfig
+from tokengt.transformer import Encoder
 
 GPU = torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
 

@@ -11,6 +11,7 @@ from tokengt._version import __version__
 if TYPE_CHECKING:
     from tokengt.attention import AttentionConfig as AttentionConfig
     from tokengt.batch import GraphBatch as GraphBatch
+    from tokengt.block import EncoderConfig as EncoderConfig
     from tokengt.features import FeatureSpec as FeatureSpec
     from tokengt.graph import Graph as Graph
     from tokengt.heads import HeadConfig as HeadConfig
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from tokengt.model import TokenGTConfig as TokenGTConfig
     from tokengt.tokens import TokensConfig as TokensConfig
     from tokengt.training.config import TrainingConfig as TrainingConfig
-    from tokengt.transformer import EncoderConfig as EncoderConfig
     from tokengt.workflow.evaluating import evaluate as evaluate
     from tokengt.workflow.fitting import TrainOptions as TrainOptions
     from tokengt.workflow.fitting import finetune as finetune
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AttentionConfig": "tokengt.attention",
-    "EncoderConfig": "tokengt.transformer",
+    "EncoderConfig": "tokengt.block",
     "FeatureSpec": "tokengt.features",
     "Graph": "tokengt.graph",
     "GraphBatch": "tokengt.batch",

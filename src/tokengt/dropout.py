@@ -18,9 +18,9 @@ def dropout_threshold(rate: float) -> tuple[int, float]:
 def keep_mask(seed: Int[Tensor, ""], rows: int, columns: int, rate: float) -> Bool[Tensor, "{rows} {columns}"]:
     """True with probability 1 - ``rate`` (to 2^-16): a function of (seed, row, column). ``seed`` has 62 random bits.
 
-    A column and the one half of a row further on share a word of 32 bits: ``tokengt.fused`` draws both at once. Words
-    are numbered modulo 2^32. Half of the seed goes in before the first round, half between two, so that other seeds
-    give other masks and not the same one elsewhere.
+    A column and the one half of a row further on share a word of 32 bits: the activation in ``tokengt.fused`` draws
+    both at once. Words are numbered modulo 2^32. Half of the seed goes in before the first round, half between two, so
+    that other seeds give other masks and not the same one elsewhere.
     """
     low, high = seed.bitwise_and(2**31 - 1).int(), seed.bitwise_right_shift(31).int()
     row = torch.arange(rows, dtype=torch.int32, device=seed.device)
@@ -51,8 +51,13 @@ def hashed_dropout(
 class Dropout(nn.Dropout):
     """``nn.Dropout``, in compiled code on a GPU :func:`hashed_dropout`."""
 
+    @property
+    def rate(self) -> float:
+        """With which it drops now: 0 outside of training."""
+        return self.p if self.training else 0.0
+
     def forward(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
-        if not self.training or self.p == 0:
+        if self.rate == 0:
             return x
         # Outside of a compiler the hash would be a dozen kernels.
         if x.is_cuda and torch.compiler.is_compiling():

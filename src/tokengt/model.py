@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tokengt import config as configs
 from tokengt.attention import AttentionConfig
 from tokengt.batch import GraphBatch
+from tokengt.block import EncoderConfig
 from tokengt.heads import Head, HeadConfig
 from tokengt.identifiers import IdentifierConfig, given_identifiers, identify
 from tokengt.initialise import initialise
@@ -20,7 +21,7 @@ from tokengt.interop.pyg import as_batch
 from tokengt.pretrained import read_model, write_model
 from tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
 from tokengt.tracing import eager_only
-from tokengt.transformer import Encoder, EncoderConfig, RowLinks
+from tokengt.transformer import Encoder, RowLinks
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Literal
 
 from tokengt.attention import AttentionConfig
+from tokengt.block import EncoderConfig
 from tokengt.features import FeatureSpec
 from tokengt.heads import HeadConfig
 from tokengt.identifiers import IdentifierConfig
 from tokengt.interop.smiles import ATOM_CATEGORIES, BOND_CATEGORIES
 from tokengt.model import TokenGTConfig
 from tokengt.tokens import TokensConfig
-from tokengt.transformer import EncoderConfig
 
 Ids = Literal["laplacian", "orf"]
 

@@ -11,7 +11,7 @@ from torch._compile import _disable_dynamo
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Versions of one function: a block has six of its own (training or not, all rows or some, two precisions) a model.
+# Versions of one function: a block has ten or so (training or not, first, last or between, two precisions) a model.
 _VERSIONS = 64
 
 

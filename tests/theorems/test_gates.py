@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tokengt.block import EncoderConfig, Mlp
 from tokengt.theory.construction.gates import (
     RELU_SCALE,
     Activation,
@@ -21,7 +22,6 @@ from tokengt.theory.construction.gates import (
 )
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.scoring import TypeKind
-from tokengt.transformer import EncoderConfig, Mlp
 
 BOTH: tuple[Activation, ...] = ("relu", "gelu")
 GRID = torch.linspace(-12, 12, 24_001, dtype=torch.float64)

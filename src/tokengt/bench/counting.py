@@ -7,8 +7,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from tokengt.attention import MultiheadAttention
+from tokengt.block import Block
 from tokengt.model import TokenGT
-from tokengt.transformer import Block
 
 _PEAK_SIZE = {"cuda": 8192, "cpu": 1536}
 _PEAK_CALLS = 10

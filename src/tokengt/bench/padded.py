@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from tokengt.attention import MultiheadAttention
 from tokengt.attention.softmax import fused_attention
 from tokengt.batch import GraphBatch
+from tokengt.block import Block
 from tokengt.identifiers import identify
 from tokengt.model import TokenGT
 from tokengt.tokens import TokenBatch
 from tokengt.tracing import compiled, eager_only
-from tokengt.transformer import Block
 
 
 class PaddedTokenGT(nn.Module):

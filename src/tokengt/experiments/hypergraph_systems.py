@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tokengt.attention import AttentionConfig
 from tokengt.batch import GraphBatch
+from tokengt.block import EncoderConfig
 from tokengt.data.hypergraphs import LabelledHypergraph
 from tokengt.graph import Graph
 from tokengt.heads import HeadConfig
@@ -18,7 +19,6 @@ from tokengt.identifiers import IdentifierConfig, identify
 from tokengt.model import TokenGT, TokenGTConfig
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.tokens import TokensConfig
-from tokengt.transformer import EncoderConfig
 
 System = Literal["majority", "mlp", "clique_gcn", "tokengt_pooled", "tokengt_order_3"]
 SYSTEMS: tuple[System, ...] = get_args(System)

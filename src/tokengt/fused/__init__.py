@@ -1,7 +1,7 @@
 """What a block does between its matrix products, in one pass over the rows each. Importing this needs no Triton.
 
 For compiled training on a GPU. A compiler fuses much of it too; it does not add up the gradients of norms and biases
-where their rows are read anyway, fuse a block with the next one, or draw random bits for two numbers at once.
+where their rows are read anyway, nor fuse a block with the next one, and its GELU with dropout is bound by arithmetic.
 """
 
 from typing import NamedTuple
@@ -9,39 +9,58 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import dropout as plain_dropout
 
-__all__ = ["Branch", "activate", "add_norm", "fits", "linear"]
+__all__ = ["Branch", "activate", "add_norm", "fits", "is_plain", "linear"]
 
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
-# A row is one tile.
+# :func:`add_norm` has a whole row in a program's registers.
 _WIDEST = 2048
 
 
 class Branch(NamedTuple):
-    """What is still to be added to a stream of rows: dropped(rows + bias).
+    """What is still to be added to a stream of rows: rows + bias, after drop path and dropout.
 
-    ``factor`` is what drop path multiplies each sequence by, ``ids`` the sequence of every row; None without it.
+    ``factor`` is what drop path multiplies each sequence by, ``ids`` the sequence of every row (None without drop
+    path); ``rate`` is that of dropout.
     """
 
     rows: Float[Tensor, "rows dim"]
     bias: Float[Tensor, " dim"]
     factor: Float[Tensor, " sequences"] | None
     ids: Int[Tensor, " rows"] | None
+    rate: float
+
+    def added_to(self, x: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
+        """In plain PyTorch."""
+        branch = plain_dropout(self.rows + self.bias, self.rate)
+        if self.factor is not None and self.ids is not None:
+            branch = branch * self.factor.index_select(0, self.ids)[:, None]
+        return x + branch
 
 
-def fits(x: Float[Tensor, "rows dim"], *widths: int) -> bool:
-    """Whether to use the kernels here: their launches, and the operators', are cheap where they are compiled."""
-    return x.is_cuda and torch.compiler.is_compiling() and x.dtype in _TYPES and max(widths) <= _WIDEST
+def fits(x: Float[Tensor, "rows dim"]) -> bool:
+    """Whether kernels take such rows: on a GPU, no wider than 2,048, bf16, fp16 or fp32; and in compiled code.
+
+    Compiled code on a GPU shows that Triton works here; what an operator costs the host is small there too.
+    """
+    return x.is_cuda and torch.compiler.is_compiling() and x.dtype in _TYPES and x.shape[1] <= _WIDEST
+
+
+def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether the layer is of just this kind and calling it has no side effects: its weights then say all of it."""
+    return type(layer) is kind and len(layer._forward_hooks) == 0 and len(layer._forward_pre_hooks) == 0
 
 
 def add_norm(
-    x: Float[Tensor, "rows dim"], branch: Branch, norm: nn.LayerNorm, *, dropout: float = 0.0
+    x: Float[Tensor, "rows dim"], branch: Branch, norm: nn.LayerNorm
 ) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows dim"]]:
-    """H = x + dropped(branch), in x's type, and norm(H), in the branch's."""
+    """H = :meth:`Branch.added_to` x, in x's type, and norm(H), in the branch's."""
     from tokengt.fused.op import add_norm_op
 
-    seed = _seed(dropout, x)
-    out, normed, _, _ = add_norm_op(x, *branch, seed, dropout, norm.weight, norm.bias, norm.eps)
+    rows, bias, factor, ids, rate = branch
+    given = (x, rows, bias, factor, ids, _seed(rate, x), rate)
+    out, normed, _, _ = add_norm_op(*given, norm.weight, norm.bias, norm.eps)
     return out, normed
 
 

@@ -71,7 +71,9 @@ def add_norm_forward(
     added = tl.load(branch + place, mask=inside, other=0.0).to(tl.float32)
     h = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     added += tl.load(bias + column, mask=real, other=0.0).to(tl.float32)[None, :]
-    h += _dropped(added, _paths(factor, ids, row, rows), seed, row, column, threshold, rescale, WIDTH)
+    added = _dropped(added, _paths(factor, ids, row, rows), seed, row, column, threshold, rescale, WIDTH)
+    # What is normed is what is stored.
+    h = (h + added).to(out.dtype.element_ty).to(tl.float32)
     mean = tl.sum(h, 1) / WIDTH
     centred = tl.where(inside, h - mean[:, None], 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, 1) / WIDTH + eps)
@@ -136,7 +138,7 @@ def add_norm_backward(
         place = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
         inside = (row < rows)[:, None] & real[None, :]
         scale = scale[:, None]
-        unit = tl.where(inside, (h.to(tl.float32) - mean[:, None]) * scale, 0.0)
+        unit = (h.to(tl.float32) - mean[:, None]) * scale
         g = g.to(tl.float32)
         of_weight += g * unit
         of_shift += g
@@ -144,7 +146,7 @@ def add_norm_backward(
         along, middle = tl.reduce((g * unit, g), 1, _add_both)
         total = above.to(tl.float32) + (g - (middle[:, None] + unit * along[:, None]) / WIDTH) * scale
         tl.store(grad_x + place, total.to(grad_x.dtype.element_ty), mask=inside)
-        total = tl.where(inside, _dropped(total, path, seed, row, column, threshold, rescale, WIDTH), 0.0)
+        total = _dropped(total, path, seed, row, column, threshold, rescale, WIDTH)
         of_bias += total
         tl.store(grad_branch + place, total.to(grad_branch.dtype.element_ty), mask=inside)
         above, g, h, mean, scale, path = later
@@ -157,10 +159,7 @@ def add_norm_backward(
 @triton.jit
 @no_type_check
 def _normal(x):
-    """Phi(x) and exp(-x^2 / 2), within 1e-7 (Abramowitz and Stegun 7.1.26): half of the work of two library calls.
-
-    The tail is what is approximated, so that nothing cancels where x is far below zero.
-    """
+    """Phi(x) and exp(-x^2 / 2), within 1e-7 (Abramowitz and Stegun 7.1.26): half of the work of two library calls."""
     bell = tl.exp2(x * x * -0.7213475204444817)
     t = 1.0 / (1.0 + 0.2316418883 * tl.abs(x))
     tail = ((((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.1422483683) * t + 0.1274147960) * t * bell
@@ -173,7 +172,7 @@ def _activation(x, GELU: tl.constexpr):
     if GELU:
         below, _ = _normal(x)
         return x * below
-    return tl.maximum(x, 0.0)
+    return tl.where(x < 0.0, 0.0, x)  # Not a maximum: that of a NaN and 0 is 0 on a GPU.
 
 
 @triton.jit
@@ -183,7 +182,7 @@ def _slope(x, GELU: tl.constexpr):
     if GELU:
         below, bell = _normal(x)
         return below + x * bell * 0.3989422804014327
-    return (x > 0).to(tl.float32)
+    return tl.where(x <= 0.0, 0.0, 1.0)
 
 
 @triton.jit(do_not_specialize=_VARIES)
@@ -196,7 +195,6 @@ def activate_forward(
     HALF: tl.constexpr = (WIDTH + 1) // 2
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    words = (row[:, None] + column[None, :]).to(tl.uint32)
     if seed is not None:
         words = _words(seed, row, column, HALF)
     for second in tl.static_range(2):
@@ -226,7 +224,6 @@ def activate_backward(
     sum_1 = tl.zeros((TILE, COLUMNS), tl.float32)
     for first in range(tl.program_id(0) * TILE, rows, PROGRAMS * TILE):
         row = first + tl.arange(0, TILE)
-        words = (row[:, None] + column[None, :]).to(tl.uint32)
         if seed is not None:
             words = _words(seed, row, column, HALF)
         for second in tl.static_range(2):

@@ -12,7 +12,7 @@ from torch import Tensor
 from tokengt.dropout import dropout_threshold
 from tokengt.fused import kernels
 
-# Four programs for each of an H200's 132 multiprocessors; those of the activation have a sixth of a row each.
+# Parts of a sum over rows: four programs for each of an H200's 132 multiprocessors.
 PROGRAMS = 528
 _COLUMNS = 128
 SUM_PROGRAMS = 64
@@ -138,7 +138,7 @@ def activate_backward_op(
     grad_out: Tensor, x: Tensor, bias: Tensor, seed: Tensor | None, rate: float, gelu: bool
 ) -> tuple[Tensor, Tensor]:
     """The gradient of x, and parts [PROGRAMS, width] of that of the bias."""
-    grads = grad_x, parts = _activated_backward(grad_out, x)
+    grads = grad_x, parts = _activated_backward(x)
     rows, width = x.shape
     threshold, kept = dropout_threshold(rate)
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
@@ -149,13 +149,13 @@ def activate_backward_op(
     return grads
 
 
-def _activated_backward(grad_out: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def _activated_backward(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(PROGRAMS, x.shape[1], dtype=torch.float32)
 
 
 @activate_backward_op.register_fake
 def _(grad_out: Tensor, x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return _activated_backward(grad_out, x)
+    return _activated_backward(x)
 
 
 def _activate_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from tokengt.attention import AttentionConfig
+from tokengt.block import EncoderConfig
 from tokengt.features import FeatureSpec
 from tokengt.heads import HeadConfig
 from tokengt.identifiers import IdentifierConfig, IdentifierKind
 from tokengt.model import TokenGT, TokenGTConfig
 from tokengt.tokens import TokensConfig
-from tokengt.transformer import EncoderConfig
 
 _ROWS_A_COLUMN = 512
 _GRAPH = "encoder.graph_encoder."

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tokengt.attention import MultiheadAttention
 from tokengt.batch import GraphBatch
+from tokengt.block import Block, EncoderConfig
 from tokengt.graph import Graph
 from tokengt.heads import HeadConfig
 from tokengt.identifiers import IdentifierConfig, IdentifierKind
@@ -25,7 +26,6 @@ from tokengt.model import TokenGT, TokenGTConfig
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.construction.lemma import pour_basis
 from tokengt.tokens import Tokenizer, TokensConfig
-from tokengt.transformer import Block, EncoderConfig
 
 # Sums in another order differ by this share of their size and no more: below it, float64 outputs count as equal.
 TOLERANCE = 1e-9

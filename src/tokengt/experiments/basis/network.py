@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from tokengt.block import Block
 from tokengt.experiments.basis.settings import Precision
 from tokengt.model import TokenGT
-from tokengt.transformer import Block
 
 
 def attention_errors(

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tokengt.block import Block, EncoderConfig
 from tokengt.features import FeatureSpec
 from tokengt.heads import Head, HeadConfig
 from tokengt.identifiers import IdentifierConfig
@@ -26,7 +27,6 @@ from tokengt.theory.construction.layout import Layout
 from tokengt.theory.ign import EquivariantLinear, InvariantGraphNetwork
 from tokengt.theory.scoring import TypeKind
 from tokengt.tokens import Tokenizer, TokensConfig
-from tokengt.transformer import Block, EncoderConfig
 
 
 @dataclass(frozen=True)

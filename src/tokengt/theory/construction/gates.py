@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.block import Mlp
 from tokengt.theory.construction.layout import Layout
-from tokengt.transformer import Mlp
 
 Activation = Literal["relu", "gelu"]
 

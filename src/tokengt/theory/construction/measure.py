@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
+from tokengt.block import Block
 from tokengt.features import FeatureSpec
 from tokengt.identifiers import IdentifierConfig, Identifiers
 from tokengt.theory.basis import multi_indices, token_patterns
@@ -29,7 +30,6 @@ from tokengt.theory.partitions import EqualityPattern, is_empty, patterns
 from tokengt.theory.scoring import TypeKind, largest_score, pattern_score, type_margin
 from tokengt.theory.tuples import Tuples
 from tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
-from tokengt.transformer import Block
 
 
 @dataclass(frozen=True)
