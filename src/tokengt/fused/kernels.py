@@ -36,10 +36,13 @@ def _words(seed, row, column, HALF: tl.constexpr):
 @no_type_check
 def _paths(factor, ids, row, rows):
     """What drop path multiplies rows by."""
+    # Not an early return: what follows one is built too, and would read from no tensor.
     if factor is None:
-        return tl.full(row.shape, 1.0, tl.float32)
-    sequence = tl.load(ids + row, mask=row < rows, other=0)
-    return tl.load(factor + sequence, mask=row < rows, other=0.0)
+        path = (row * 0 + 1).to(tl.float32)
+    else:
+        sequence = tl.load(ids + row, mask=row < rows, other=0)
+        path = tl.load(factor + sequence, mask=row < rows, other=0.0)
+    return path
 
 
 @triton.jit
