@@ -28,9 +28,9 @@ def build(kernel: Any, pointer: str, absent: tuple[str, ...], **constants: Any) 
 @pytest.mark.parametrize("pointer", ["*bf16", "*fp32"])
 @pytest.mark.parametrize("absent", [(), ("seed",), ("factor", "ids"), ("factor", "ids", "seed")], ids=str)
 def test_add_norm(pointer: str, absent: tuple[str, ...]) -> None:
-    for width, pad in ((768, 1024), (33, 64)):
-        build(kernels.add_norm_forward, pointer, absent, WIDTH=width, PAD=pad, TILE=2)
-        build(kernels.add_norm_backward, pointer, absent, WIDTH=width, PAD=pad, TILE=1, PROGRAMS=6)
+    for width, pad, tile in ((768, 1024, 1), (33, 64, 16), (2048, 2048, 1)):
+        build(kernels.add_norm_forward, pointer, absent, WIDTH=width, PAD=pad, TILE=2 * tile)
+        build(kernels.add_norm_backward, pointer, absent, WIDTH=width, PAD=pad, TILE=tile, PROGRAMS=6)
 
 
 @pytest.mark.parametrize("pointer", ["*bf16", "*fp32"])

@@ -4,12 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from tokengt import fused
 from tokengt.attention import AttentionConfig
 from tokengt.block import EncoderConfig
 from tokengt.ragged import Segments
 from tokengt.transformer import Encoder
 
 DIM = 48
+fused._NARROWEST = 0  # such narrow rows too
 LENGTHS = [[9, 30, 60, 3], [30, 9, 3, 58], [64, 20, 9, 11], [9, 33, 58, 1]]
 
 

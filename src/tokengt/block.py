@@ -133,7 +133,7 @@ class Block(nn.Module):
         self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
         self.use_run(Block.run)
 
-    def use_run(self, run: Callable[..., tuple[Tensor, Branch | None]]) -> None:
+    def use_run(self, run: Callable[..., tuple[Tensor, Branch | None, Tensor | None]]) -> None:
         """:meth:`run`, or a compiled one: a function of any block, not bound to this one."""
         self._run = run
 
@@ -150,7 +150,7 @@ class Block(nn.Module):
         ``pending`` is what the block before has left to be added to ``x``. With ``leave`` this one may leave something
         too, which then comes with the rows: adding it and the norm of the next block are one pass over them.
         """
-        out, left = self._run(self, x, segments, rows, pending, leave)
+        out, left, _ = self._run(self, x, segments, rows, pending, leave)
         return (out, left) if leave else out
 
     def run(
@@ -160,15 +160,19 @@ class Block(nn.Module):
         rows: Int[Tensor, " rows"] | None = None,
         pending: Branch | None = None,
         leave: bool = False,
-    ) -> tuple[Float[Tensor, "_ dim"], Branch | None]:
-        """:meth:`forward`, with what is left, or None."""
+    ) -> tuple[Float[Tensor, "_ dim"], Branch | None, Float[Tensor, "_ dim"] | None]:
+        """:meth:`forward`, with what is left, or None; and in plain training the H between the halves.
+
+        A compiler keeps for the backward what leaves the function, and would compute H again, which takes longer.
+        """
         if self._fuses(x):
-            return self._run_fused(x, segments, rows, pending, leave)
+            return *self._run_fused(x, segments, rows, pending, leave), None
         if pending is not None:  # Of a block that was in another mode.
             x = pending.added_to(x)
         attended = self.attention(self.attention_norm(x), segments, rows)
-        x = (x if rows is None else x.index_select(0, rows)) + self._branch(attended, segments, rows)
-        return x + self._branch(self.mlp(self.mlp_norm(x)), segments, rows), None
+        middle = (x if rows is None else x.index_select(0, rows)) + self._branch(attended, segments, rows)
+        out = middle + self._branch(self.mlp(self.mlp_norm(middle)), segments, rows)
+        return out, None, middle if self.training else None
 
     def _run_fused(
         self, x: Tensor, segments: Segments, rows: Tensor | None, pending: Branch | None, leave: bool

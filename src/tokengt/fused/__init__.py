@@ -14,8 +14,8 @@ from torch.nn.functional import dropout as plain_dropout
 __all__ = ["Branch", "activate", "add_norm", "fits", "is_plain", "linear"]
 
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
-# :func:`add_norm` has a whole row in a program's registers.
-_WIDEST = 2048
+# :func:`add_norm` has a whole row in a program's registers; below some width a compiler's kernels are as good.
+_NARROWEST, _WIDEST = 256, 2048
 
 
 class Branch(NamedTuple):
@@ -40,11 +40,12 @@ class Branch(NamedTuple):
 
 
 def fits(x: Float[Tensor, "rows dim"]) -> bool:
-    """Whether kernels take such rows: on a GPU, no wider than 2,048, bf16, fp16 or fp32; and in compiled code.
+    """Whether kernels take such rows: on a GPU, 256 to 2,048 wide, bf16, fp16 or fp32; and in compiled code.
 
     Compiled code on a GPU shows that Triton works here; what an operator costs the host is small there too.
     """
-    return x.is_cuda and torch.compiler.is_compiling() and x.dtype in _TYPES and x.shape[1] <= _WIDEST
+    width = x.shape[1]
+    return x.is_cuda and torch.compiler.is_compiling() and x.dtype in _TYPES and _NARROWEST <= width <= _WIDEST
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
