@@ -188,6 +188,18 @@ def _slope(x, GELU: tl.constexpr):
     return tl.where(x <= 0.0, 0.0, 1.0)
 
 
+@triton.jit
+@no_type_check
+def _biased(x, bias, row, column, first, rows, WIDTH: tl.constexpr):
+    """x + bias at the columns of a half row that begins with column ``first``; their places, and which exist."""
+    here = column + first
+    real = (column < (WIDTH + 1) // 2) & (here < WIDTH)
+    inside = (row < rows)[:, None] & real[None, :]
+    place = row.to(tl.int64)[:, None] * WIDTH + here[None, :]
+    value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    return value + tl.load(bias + here, mask=real, other=0.0).to(tl.float32)[None, :], place, inside
+
+
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def activate_forward(
@@ -201,12 +213,7 @@ def activate_forward(
     if seed is not None:
         words = _words(seed, row, column, HALF)
     for second in tl.static_range(2):
-        here = column + second * HALF
-        real = (column < HALF) & (here < WIDTH)
-        inside = (row < rows)[:, None] & real[None, :]
-        place = row.to(tl.int64)[:, None] * WIDTH + here[None, :]
-        value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-        value += tl.load(bias + here, mask=real, other=0.0).to(tl.float32)[None, :]
+        value, place, inside = _biased(x, bias, row, column, second * HALF, rows, WIDTH)
         value = _activation(value, GELU)
         if seed is not None:
             bits = (words >> 16 if second else words & 0xFFFF).to(tl.int32)
@@ -230,13 +237,8 @@ def activate_backward(
         if seed is not None:
             words = _words(seed, row, column, HALF)
         for second in tl.static_range(2):
-            here = column + second * HALF
-            real = (column < HALF) & (here < WIDTH)
-            inside = (row < rows)[:, None] & real[None, :]
-            place = row.to(tl.int64)[:, None] * WIDTH + here[None, :]
-            value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+            value, place, inside = _biased(x, bias, row, column, second * HALF, rows, WIDTH)
             g = tl.load(grad_out + place, mask=inside, other=0.0).to(tl.float32)
-            value += tl.load(bias + here, mask=real, other=0.0).to(tl.float32)[None, :]
             if seed is not None:
                 bits = (words >> 16 if second else words & 0xFFFF).to(tl.int32)
                 g = tl.where(bits >= threshold, g * rescale, 0.0)
