@@ -174,7 +174,9 @@ def normalised_adjacency(data: LabelledHypergraph) -> Float[Tensor, "nodes nodes
     index = torch.unique(torch.cat([pairs, pairs.flip(0), torch.arange(nodes).expand(2, -1)], 1), dim=1)
     scale = torch.bincount(index[0], minlength=nodes).float().rsqrt()
     values = scale[index[0]] * scale[index[1]]
-    return torch.sparse_coo_tensor(index, values, (nodes, nodes), check_invariants=True).coalesce()
+    # Asked for in this way: an argument of the same name does not keep torch 2.11 from a warning.
+    with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
+        return torch.sparse_coo_tensor(index, values, (nodes, nodes)).coalesce()
 
 
 class TwoLayers(nn.Module):
