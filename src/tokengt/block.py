@@ -154,13 +154,8 @@ class Block(nn.Module):
         return (out, left) if leave else out
 
     def run(
-        self,
-        x: Float[Tensor, "tokens dim"],
-        segments: Segments,
-        rows: Int[Tensor, " rows"] | None = None,
-        pending: Branch | None = None,
-        leave: bool = False,
-    ) -> tuple[Float[Tensor, "_ dim"], Branch | None, Float[Tensor, "_ dim"] | None]:
+        self, x: Tensor, segments: Segments, rows: Tensor | None, pending: Branch | None, leave: bool
+    ) -> tuple[Tensor, Branch | None, Tensor | None]:
         """:meth:`forward`, with what is left, or None; and in plain training the H between the halves.
 
         A compiler keeps for the backward what leaves the function, and would compute H again, which takes longer.

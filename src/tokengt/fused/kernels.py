@@ -65,7 +65,7 @@ def add_norm_forward(
     x, branch, bias, factor, ids, seed, weight, shift, out, normed, means, scales, rows, eps, threshold, rescale,
     WIDTH: tl.constexpr, PAD: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """out = x + factors * (branch + bias), and its LayerNorm."""
+    """out = x + dropped(branch + bias), and its LayerNorm."""
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     column = tl.arange(0, PAD)
     place = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
@@ -100,6 +100,7 @@ def _load_rows(
     first, grad_out, grad_normed, out, means, scales, factor, ids, rows,
     WIDTH: tl.constexpr, PAD: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
+    """What :func:`add_norm_backward` reads of a tile; zeros beyond the last row."""
     row = first + tl.arange(0, TILE)
     column = tl.arange(0, PAD)
     place = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
