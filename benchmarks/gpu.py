@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from tokengt import AttentionConfig, EncoderConfig, Graph, GraphBatch, IdentifierConfig, TokenGT, TokenGTConfig
 from tokengt.attention import draw_projection, favor_attention, softmax_attention
 from tokengt.bench.padded import PaddedTokenGT
-from tokengt.identifiers import identify
+from tokengt.models.tokengt.identifiers import identify
 from tokengt.presets import molecule_tokens, regression
 from tokengt.ragged import Segments
 

@@ -37,7 +37,7 @@ from tokengt.attention import AttentionConfig
 from tokengt.data.batching import epoch_steps
 from tokengt.data.store import Store
 from tokengt.files import write_whole
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.presets import regression
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer

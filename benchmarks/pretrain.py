@@ -30,7 +30,7 @@ from tokengt.data.datasets import bundled
 from tokengt.data.packed import PackedGraphs
 from tokengt.data.splits import random_split
 from tokengt.interop.molecules import canonical_smiles, pack_molecules
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.presets import PRETRAINED, small
 from tokengt.structure.laplacian import laplacian_eigenvectors, laplacian_fact
 from tokengt.training.config import TrainingConfig

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
     from tokengt.attention import AttentionConfig as AttentionConfig
     from tokengt.batch import GraphBatch as GraphBatch
     from tokengt.block import EncoderConfig as EncoderConfig
-    from tokengt.features import FeatureSpec as FeatureSpec
     from tokengt.graph import Graph as Graph
-    from tokengt.heads import HeadConfig as HeadConfig
-    from tokengt.identifiers import IdentifierConfig as IdentifierConfig
     from tokengt.inference import Predictor as Predictor
     from tokengt.inference import load as load
     from tokengt.interop.networkx import from_networkx as from_networkx
@@ -23,9 +20,12 @@ if TYPE_CHECKING:
     from tokengt.interop.pyg import from_pyg as from_pyg
     from tokengt.interop.pyg import to_pyg as to_pyg
     from tokengt.interop.smiles import from_smiles as from_smiles
-    from tokengt.model import TokenGT as TokenGT
-    from tokengt.model import TokenGTConfig as TokenGTConfig
-    from tokengt.tokens import TokensConfig as TokensConfig
+    from tokengt.models.features import FeatureSpec as FeatureSpec
+    from tokengt.models.tokengt.heads import HeadConfig as HeadConfig
+    from tokengt.models.tokengt.identifiers import IdentifierConfig as IdentifierConfig
+    from tokengt.models.tokengt.model import TokenGT as TokenGT
+    from tokengt.models.tokengt.model import TokenGTConfig as TokenGTConfig
+    from tokengt.models.tokengt.tokens import TokensConfig as TokensConfig
     from tokengt.training.config import TrainingConfig as TrainingConfig
     from tokengt.workflow.evaluating import evaluate as evaluate
     from tokengt.workflow.fitting import TrainOptions as TrainOptions
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "AttentionConfig": "tokengt.attention",
     "EncoderConfig": "tokengt.block",
-    "FeatureSpec": "tokengt.features",
+    "FeatureSpec": "tokengt.models.features",
     "Graph": "tokengt.graph",
     "GraphBatch": "tokengt.batch",
-    "HeadConfig": "tokengt.heads",
-    "IdentifierConfig": "tokengt.identifiers",
+    "HeadConfig": "tokengt.models.tokengt.heads",
+    "IdentifierConfig": "tokengt.models.tokengt.identifiers",
     "Predictor": "tokengt.inference",
-    "TokenGT": "tokengt.model",
-    "TokenGTConfig": "tokengt.model",
-    "TokensConfig": "tokengt.tokens",
+    "TokenGT": "tokengt.models.tokengt.model",
+    "TokenGTConfig": "tokengt.models.tokengt.model",
+    "TokensConfig": "tokengt.models.tokengt.tokens",
     "TrainOptions": "tokengt.workflow.fitting",
     "TrainingConfig": "tokengt.training.config",
     "evaluate": "tokengt.workflow.evaluating",
@@ -63,12 +63,11 @@ __all__ = ["__version__", *_HOMES]
 _ROOMS = (
     "attention",
     "data",
-    "identifiers",
     "interop",
+    "models",
     "presets",
     "structure",
     "testing",
-    "tokens",
     "training",
     "transformer",
     "workflow",

@@ -16,7 +16,7 @@ from tokengt.data.batching import evaluation_batches, tokens_at_once
 from tokengt.data.packed import PackedGraphs
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.training.parts import level_rows, token_counts
 from tokengt.training.processes import Device, DeviceConfig
 from tokengt.training.spec import Descriptors, RunSpec, read_run

@@ -6,12 +6,12 @@ from typing import Literal
 
 from tokengt.attention import AttentionConfig
 from tokengt.block import EncoderConfig
-from tokengt.features import FeatureSpec
-from tokengt.heads import HeadConfig
-from tokengt.identifiers import IdentifierConfig
 from tokengt.interop.smiles import ATOM_CATEGORIES, BOND_CATEGORIES
-from tokengt.model import TokenGTConfig
-from tokengt.tokens import TokensConfig
+from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.heads import HeadConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig
+from tokengt.models.tokengt.model import TokenGTConfig
+from tokengt.models.tokengt.tokens import TokensConfig
 
 Ids = Literal["laplacian", "orf"]
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
-from tokengt.identifiers import identify
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.identifiers import identify
+from tokengt.models.tokengt.model import TokenGT
 
 Model = Callable[..., Tensor]
 

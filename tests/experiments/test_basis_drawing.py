@@ -10,7 +10,7 @@ from tokengt import IdentifierConfig
 from tokengt.data.synthetic import complete_graphs
 from tokengt.experiments.basis.drawing import FreshIdentifiers, evaluation_identifiers, orthonormal_rows
 from tokengt.experiments.basis.graphs import basis_graphs
-from tokengt.identifiers import identify
+from tokengt.models.tokengt.identifiers import identify
 
 GRAPHS = basis_graphs(SMALL, "sparse", 0).train
 

@@ -109,7 +109,7 @@ def _under(prefix: str, record: State) -> State:
 def test_laplacian_ids_equal_the_recorded_ones_up_to_the_basis(shared: Path) -> None:
     """Projectors on the span of the identifiers, graph by graph: signs and degenerate bases are free."""
     from tokengt import IdentifierConfig
-    from tokengt.identifiers import identify
+    from tokengt.models.tokengt.identifiers import identify
 
     record = load_file(shared / "oracle" / "lap8.safetensors")
     members = [

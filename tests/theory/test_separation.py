@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.graphs import graphs
 from tokengt import Graph, GraphBatch, IdentifierConfig
-from tokengt.identifiers import IdentifierKind, identify
+from tokengt.models.tokengt.identifiers import IdentifierKind, identify
 from tokengt.theory.basis import weight_basis_on
 from tokengt.theory.graphs import cycle, path, relabelled, star, two_triangles
 from tokengt.theory.partitions import patterns

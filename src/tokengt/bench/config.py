@@ -5,11 +5,11 @@ from typing import Literal, get_args
 
 from tokengt.attention.softmax import Backend
 from tokengt.bench.shapes import Shape
-from tokengt.heads import HeadConfig
-from tokengt.identifiers import IdentifierConfig
-from tokengt.model import TokenGTConfig
+from tokengt.models.tokengt.heads import HeadConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig
+from tokengt.models.tokengt.model import TokenGTConfig
+from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.presets import Ids, regression, small
-from tokengt.tokens import TokensConfig
 from tokengt.training.config import Precision, TrainingConfig
 from tokengt.training.processes import Device, DeviceConfig
 

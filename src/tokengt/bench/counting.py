@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tokengt.attention import MultiheadAttention
 from tokengt.block import Block
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.model import TokenGT
 
 _PEAK_SIZE = {"cuda": 8192, "cpu": 1536}
 _PEAK_CALLS = 10

@@ -8,9 +8,9 @@ from tokengt.attention import MultiheadAttention
 from tokengt.attention.softmax import fused_attention
 from tokengt.batch import GraphBatch
 from tokengt.block import Block
-from tokengt.identifiers import identify
-from tokengt.model import TokenGT
-from tokengt.tokens import TokenBatch
+from tokengt.models.tokengt.identifiers import identify
+from tokengt.models.tokengt.model import TokenGT
+from tokengt.models.tokengt.tokens import TokenBatch
 from tokengt.tracing import compiled, eager_only
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from tokengt.bench.molecules import MoleculeStatistics, random_molecules
 from tokengt.data.packed import PackedGraphs, narrowed
-from tokengt.features import FeatureSpec
 from tokengt.interop.molecules import ATOM_CATEGORIES, BOND_CATEGORIES
-from tokengt.tokens import TokensConfig
+from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.training.parts import Level
 
 Shape = Literal["pcqm4mv2", "zinc", "peptides", "physics"]

@@ -19,7 +19,7 @@ from tokengt.bench.shapes import Sample, make_sample
 from tokengt.data.batching import epoch_steps, permutation
 from tokengt.data.facts import laplacian_of
 from tokengt.data.packed import PackedGraphs
-from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.structure.laplacian import laplacian_fact
 from tokengt.training.loop import Trainer
 from tokengt.training.optim import make_optimizer

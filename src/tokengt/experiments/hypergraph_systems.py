@@ -14,11 +14,11 @@ from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.hypergraphs import LabelledHypergraph
 from tokengt.graph import Graph
-from tokengt.heads import HeadConfig
-from tokengt.identifiers import IdentifierConfig, identify
-from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.heads import HeadConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig, identify
+from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.structure.adjacency import adjacency_pairs
-from tokengt.tokens import TokensConfig
 
 System = Literal["majority", "mlp", "clique_gcn", "tokengt_pooled", "tokengt_order_3"]
 SYSTEMS: tuple[System, ...] = get_args(System)

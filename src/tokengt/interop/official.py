@@ -17,11 +17,11 @@ from torch import Tensor
 
 from tokengt.attention import AttentionConfig
 from tokengt.block import EncoderConfig
-from tokengt.features import FeatureSpec
-from tokengt.heads import HeadConfig
-from tokengt.identifiers import IdentifierConfig, IdentifierKind
-from tokengt.model import TokenGT, TokenGTConfig
-from tokengt.tokens import TokensConfig
+from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.heads import HeadConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig, IdentifierKind
+from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.tokens import TokensConfig
 
 _ROWS_A_COLUMN = 512
 _GRAPH = "encoder.graph_encoder."

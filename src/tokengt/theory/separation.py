@@ -20,12 +20,12 @@ from tokengt.attention import MultiheadAttention
 from tokengt.batch import GraphBatch
 from tokengt.block import Block, EncoderConfig
 from tokengt.graph import Graph
-from tokengt.heads import HeadConfig
-from tokengt.identifiers import IdentifierConfig, IdentifierKind
-from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.heads import HeadConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig, IdentifierKind
+from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.tokens import Tokenizer, TokensConfig
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.construction.lemma import pour_basis
-from tokengt.tokens import Tokenizer, TokensConfig
 
 # Sums in another order differ by this share of their size and no more: below it, float64 outputs count as equal.
 TOLERANCE = 1e-9

@@ -71,7 +71,7 @@ class Tuples:
     def of_batch(cls, batch: GraphBatch) -> "Tuples":
         """The tokens of every graph: each node as (i, ..., i), then its edges or k-tuples as listed (Section 2).
 
-        The order in which :class:`tokengt.tokens.Tokenizer` lays them out, without the special tokens.
+        The order in which :class:`tokengt.models.tokengt.tokens.Tokenizer` lays them out, without the special tokens.
         """
         if batch.num_hyperedges:
             raise ValueError(f"the batch has {batch.num_hyperedges} hyperedges; unordered sets are no tuples")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_once
 from tokengt.draws import chain
 from tokengt.files import remove_leftovers
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.training.checkpoint import Checkpoint, read_newest, write_checkpoint, write_last
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics

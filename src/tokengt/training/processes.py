@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.training.config import Precision
 
 Device = Literal["auto", "cpu", "cuda"]

@@ -11,11 +11,11 @@ from tokengt.config import override
 from tokengt.data.packed import PackedGraphs
 from tokengt.data.splits import Fractions, Split, column_split, fold_splits, random_split, scaffold_split
 from tokengt.data.store import Store
-from tokengt.features import FeatureSpec
 from tokengt.interop.molecules import MoleculePolicy, scaffolds
-from tokengt.model import TokenGTConfig
+from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.model import TokenGTConfig
+from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.structure.tuples import merge_directions
-from tokengt.tokens import TokensConfig
 from tokengt.training.config import TrainingConfig
 from tokengt.training.parts import level_rows
 from tokengt.training.tasks import Task, TaskKind, guessed_kind, numbered_classes

@@ -16,7 +16,7 @@ from tokengt.data.splits import Split
 from tokengt.data.store import Store
 from tokengt.files import checksum, file_checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.presets import PRETRAINED
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import State, Trainer

@@ -13,7 +13,7 @@ from tokengt.config import from_dict, to_dict
 from tokengt.data.manifest import Source
 from tokengt.files import checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.model import TokenGTConfig
+from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training.config import TrainingConfig
 from tokengt.training.parts import Level
 from tokengt.training.tasks import Task

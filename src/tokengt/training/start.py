@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.training.spec import RUN_FILE, read_run
 
 

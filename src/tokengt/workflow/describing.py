@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from tokengt.data.manifest import MANIFEST, read_manifest
-from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.training.metrics import describe
 from tokengt.training.results import CARD, METRICS, SUMMARY
 from tokengt.training.spec import RUN_FILE, RunSpec, read_run

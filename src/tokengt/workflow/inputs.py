@@ -27,7 +27,7 @@ from tokengt.data.store import Store
 from tokengt.data.workspace import SHARDS
 from tokengt.files import write_whole
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.tokens import TokensConfig
+from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
 

@@ -20,7 +20,7 @@ from tokengt.experiments.basis.settings import BasisConfig, Input, Setting
 from tokengt.experiments.basis.training import train
 from tokengt.experiments.tables import device_name, write_json
 from tokengt.files import write_whole
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.model import TokenGT
 
 _CURVE_POINTS = 50
 

@@ -1,6 +1,6 @@
 """Identifiers of many graphs at once, padded: fresh ones for training, the production ones for evaluation.
 
-:func:`tokengt.identifiers.identify` factors matrices size by size in float64, 7,000 to 23,000 a second on a GPU; the
+The model's own ``identify`` factors matrices size by size in float64, 7,000 to 23,000 a second on a GPU; the
 3,000 steps of one run need about a million. Here the graphs of many steps are drawn together, whatever their sizes,
 from the same distributions.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.draws import GeneratorDraws
-from tokengt.identifiers import IdentifierConfig, Identifiers, identify, orthogonal_random_features
+from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers, identify, orthogonal_random_features
 from tokengt.ragged import Segments, interleave
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tokengt.block import Block
 from tokengt.experiments.basis.settings import Precision
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.model import TokenGT
 
 
 def attention_errors(

@@ -6,8 +6,8 @@ from typing import Literal, get_args
 
 from tokengt import presets
 from tokengt.data.synthetic import BarabasiAlbertConfig
-from tokengt.identifiers import IdentifierConfig, IdentifierKind
-from tokengt.model import TokenGTConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig, IdentifierKind
+from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.structure.tuples import bell_number
 
 Input = Literal["dense", "sparse"]

@@ -9,10 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.block import Block, EncoderConfig
-from tokengt.features import FeatureSpec
-from tokengt.heads import Head, HeadConfig
-from tokengt.identifiers import IdentifierConfig
-from tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.heads import Head, HeadConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig
+from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.tokens import Tokenizer, TokensConfig
 from tokengt.theory.construction.gates import (
     Activation,
     ScalarMap,
@@ -26,7 +27,6 @@ from tokengt.theory.construction.layer import class_reach, layer_units, pour_att
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.ign import EquivariantLinear, InvariantGraphNetwork
 from tokengt.theory.scoring import TypeKind
-from tokengt.tokens import Tokenizer, TokensConfig
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.identifiers import Identifiers
+from tokengt.models.tokengt.identifiers import Identifiers
 from tokengt.ragged import Segments
 
 # Identifiers may be this far from orthonormal: float32 ones are, and add as much to the logits.

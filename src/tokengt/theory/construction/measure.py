@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.block import Block
-from tokengt.features import FeatureSpec
-from tokengt.identifiers import IdentifierConfig, Identifiers
+from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers
+from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
 from tokengt.theory.basis import multi_indices, token_patterns
 from tokengt.theory.construction.bounds import UNIT_ROUNDING, attention_bound, ign_bound, layer_bound
 from tokengt.theory.construction.compile import compile_ign, compile_layer, pour_tokenizer
@@ -29,7 +30,6 @@ from tokengt.theory.lift import lift_ign, lift_tensor
 from tokengt.theory.partitions import EqualityPattern, is_empty, patterns
 from tokengt.theory.scoring import TypeKind, largest_score, pattern_score, type_margin
 from tokengt.theory.tuples import Tuples
-from tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
 
 
 @dataclass(frozen=True)

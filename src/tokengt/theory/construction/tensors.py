@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt.graph import Graph
-from tokengt.model import TokenGT
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.theory.basis import multi_indices
 
 

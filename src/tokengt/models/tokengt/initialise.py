@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from tokengt.tokens import Tokenizer
+from tokengt.models.tokengt.tokens import Tokenizer
 
 
 def initialise(model: nn.Module, std: float = 0.02) -> None:

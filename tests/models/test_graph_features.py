@@ -6,8 +6,8 @@ import torch
 from tests.graphs import EDGE_WIDTH, odd_graphs, random_graph, small_model, tokens_config
 from tokengt import FeatureSpec, Graph, GraphBatch, HeadConfig, IdentifierConfig, TokenGT, TokensConfig
 from tokengt.data.packed import PackedGraphs
-from tokengt.identifiers import identify
 from tokengt.interop.pyg import as_batch, from_pyg, to_pyg
+from tokengt.models.tokengt.identifiers import identify
 from tokengt.structure.laplacian import laplacian_eigenvectors, laplacian_fact
 from tokengt.testing import assert_permutation_invariant
 

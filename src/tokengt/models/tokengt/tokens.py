@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch, MergedEdges
-from tokengt.features import FeatureEncoder, FeatureSpec
-from tokengt.identifiers import IdentifierConfig, Identifiers
 from tokengt.interop.pyg import as_batch
+from tokengt.models.features import FeatureEncoder, FeatureSpec
+from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers
 from tokengt.ragged import Segments, interleave, reorder, segment_sum
 from tokengt.structure.tuples import bell_number, equality_patterns, merge_directions
 

@@ -14,12 +14,12 @@ from tokengt import config as configs
 from tokengt.attention import AttentionConfig
 from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
-from tokengt.heads import Head, HeadConfig
-from tokengt.identifiers import IdentifierConfig, given_identifiers, identify
-from tokengt.initialise import initialise
 from tokengt.interop.pyg import as_batch
-from tokengt.pretrained import read_model, write_model
-from tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
+from tokengt.models.pretrained import read_model, write_model
+from tokengt.models.tokengt.heads import Head, HeadConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig, given_identifiers, identify
+from tokengt.models.tokengt.initialise import initialise
+from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
 from tokengt.tracing import eager_only
 from tokengt.transformer import Encoder, RowLinks
 

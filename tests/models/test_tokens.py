@@ -8,11 +8,11 @@ from hypothesis import given
 from tests.graphs import graphs, hypergraph, random_graph, tokens_config
 from tokengt import FeatureSpec, Graph, GraphBatch, IdentifierConfig, TokensConfig
 from tokengt.data.packed import PackedGraphs
-from tokengt.features import multi_hot
-from tokengt.identifiers import Identifiers, identify
+from tokengt.models.features import multi_hot
+from tokengt.models.tokengt.identifiers import Identifiers, identify
+from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokenKind
 from tokengt.structure.laplacian import laplacian_fact
 from tokengt.structure.tuples import bell_number, equality_patterns, growth_strings, merge_directions
-from tokengt.tokens import TokenBatch, Tokenizer, TokenKind
 
 DIM, ID = 7, 4
 

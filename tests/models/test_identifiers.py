@@ -7,7 +7,13 @@ from hypothesis import given
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph
 from tokengt import Graph, GraphBatch, IdentifierConfig
 from tokengt.draws import GeneratorDraws
-from tokengt.identifiers import _by_reflections, graph_keys, haar_columns, identify, orthogonal_random_features
+from tokengt.models.tokengt.identifiers import (
+    _by_reflections,
+    graph_keys,
+    haar_columns,
+    identify,
+    orthogonal_random_features,
+)
 from tokengt.ragged import Segments
 from tokengt.testing import permute_graph
 

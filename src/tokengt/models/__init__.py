@@ -1,0 +1,1 @@
+"""The models: one contract, and one file or folder for each kind."""

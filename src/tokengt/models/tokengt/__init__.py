@@ -1,0 +1,1 @@
+"""The paper's model: identifiers, tokens, a plain Transformer, a head."""
