@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tokengt.accelerate import steps_replayed
 from tokengt.bench.config import BenchConfig, model_config
 from tokengt.bench.padded import PaddedTokenGT
 from tokengt.bench.shapes import Sample, make_sample
@@ -118,7 +119,7 @@ class Packed:
     @property
     def replays(self) -> int:
         """Training steps that were replayed so far."""
-        return self.model.encoder.steps_replayed
+        return steps_replayed(self.model)
 
     def step(self, places: Int[Tensor, " graphs"]) -> None:
         """One training step on these graphs."""

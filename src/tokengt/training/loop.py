@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tokengt.accelerate import accelerate, forget
 from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_once
 from tokengt.draws import chain
 from tokengt.files import remove_leftovers
@@ -26,7 +27,7 @@ from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
 from tokengt.training.parts import Part, Parts
-from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, is_sharded, load_into, whole
+from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, whole
 from tokengt.training.progress import Progress
 from tokengt.training.tasks import Task
 
@@ -85,14 +86,13 @@ class Trainer:
         self.folder = None if folder is None else folder / "checkpoints"
         self.fingerprint, self.on_epoch, self.warn = fingerprint, on_epoch, warn
         self.progress = progress or Progress(config.epochs, quiet=True)
-        self.model = model.double() if config.precision == "float64" else model
-        if config.compile:
-            self.model.encoder.compile_blocks()
+        # What is saved and loaded is the plain model; what is called may be its fast twin, which shares the weights.
+        self.plain = model.double() if config.precision == "float64" else model
+        record = config.compile and config.cuda_graphs and fabric.world_size == 1
+        self.model: Any = accelerate(self.plain, device=fabric.device, compile=config.compile, record=record)
         self.forward = fabric.setup_module(Enveloped(self.model, several=fabric.world_size > 1))
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.parameters = [p for p in self.plain.parameters() if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
-        if self._may_record:
-            self.model.encoder.record_steps()
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
         if model.config.tokens.layout == "undirected":
@@ -117,7 +117,7 @@ class Trainer:
                     self._epoch()
             finally:
                 self.progress.close()
-                self.model.encoder.forget_steps()
+                forget(self.model)
         self._load_weights(self.best)
         return self.state
 
@@ -201,7 +201,7 @@ class Trainer:
             better = not self.best or self._is_better(value, loss)
             if better:
                 state.best_epoch, state.best_value, state.best_loss = state.epoch, value, loss
-                self.best = {name: whole(tensor).clone() for name, tensor in self.model.state_dict().items()}
+                self.best = {name: whole(tensor).clone() for name, tensor in self.plain.state_dict().items()}
         state.records.append(record)
         patient = not self.config.patience or state.epoch - state.best_epoch < self.config.patience
         state.finished = state.epoch >= self.config.epochs or not patient
@@ -287,7 +287,7 @@ class Trainer:
 
     def _save(self) -> None:
         # Putting a sharded tensor together needs every process; only the first one writes.
-        tensors = {f"model.{name}": whole(tensor) for name, tensor in self.model.state_dict().items()}
+        tensors = {f"model.{name}": whole(tensor) for name, tensor in self.plain.state_dict().items()}
         for number, parameter in enumerate(self.parameters):
             for name, value in self.optimizer.state[parameter].items():
                 tensors[f"optimizer.{number}.{name}"] = whole(value)
@@ -331,7 +331,7 @@ class Trainer:
                 load_into(value, checkpoint.tensors[f"average.{number}"])
 
     def _load_weights(self, weights: dict[str, Tensor]) -> None:
-        for name, tensor in self.model.state_dict().items():
+        for name, tensor in self.plain.state_dict().items():
             load_into(tensor, weights[name])
 
     def _load_optimizer(self, parameter: nn.Parameter, saved: dict[str, Tensor]) -> None:
@@ -343,12 +343,6 @@ class Trainer:
             else:
                 state[name] = torch.zeros_like(parameter)
                 load_into(state[name], value)
-
-    @property
-    def _may_record(self) -> bool:
-        """Whether steps may be recorded. Several processes, and weights in pieces, communicate inside a step."""
-        alone = self.fabric.world_size == 1 and not any(map(is_sharded, self.parameters))
-        return self.config.compile and self.config.cuda_graphs and alone and self.fabric.device.type == "cuda"
 
     @property
     def _environment(self) -> dict[str, Any]:
