@@ -32,11 +32,13 @@ class Description:
         name: what people call it, such as "TokenGT".
         summary: one line about its size and its parts.
         details: rows of the card's table of settings, such as ``{"identifiers": "laplacian, 16 dimensions"}``.
+        tags: words by which the card can be searched.
     """
 
     name: str
     summary: str
     details: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
 
 
 class ModelConfig(ABC):
@@ -66,6 +68,11 @@ class ModelConfig(ABC):
     def refit(self, data: Store, out_dim: int) -> Self:
         """A trained model's config for other data: it keeps all that its weights read, and gets a new head."""
         return self.fit(data, out_dim)
+
+    @property
+    def num_descriptors(self) -> int:
+        """How many numbers the model is given beside each graph."""
+        return 0
 
     def facts(self) -> Sequence[Fact]:
         """What the model needs to know of graphs beside their features; it is worked out once and kept with the store."""

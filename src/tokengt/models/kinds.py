@@ -51,4 +51,4 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
         ValueError: the folder holds no model of ours, or its weights are not the ones that were saved.
     """
     description, state = read_model(Path(folder))
-    return restore(config_from_dict(description, str(folder)), state, Path(folder), device)
+    return restore(config_from_dict(description, str(folder)).build, state, Path(folder), device)

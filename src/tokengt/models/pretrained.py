@@ -1,6 +1,7 @@
 """A saved model: ``model.safetensors`` and ``config.json``, nothing that could run code."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from tokengt.files import checksum, write_whole
 from tokengt.models.legacy import model_from_v1
 
 if TYPE_CHECKING:
-    from tokengt.models.contract import Model, ModelConfig
+    from tokengt.models.contract import Model
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _FORMAT = "tokengt-model-2"
@@ -50,27 +51,41 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         ValueError: the folder holds no model of ours, or its weights are not the ones that were saved.
     """
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} is no saved tokengt model: {name} is missing")
     description = _described(folder)
-    weights = (folder / WEIGHTS).read_bytes()
-    if checksum(weights) != description.get("sha256"):
-        raise ValueError(f"{folder / WEIGHTS} does not match its checksum: it is torn or was changed")
+    return description["model"], _weights(folder, description)
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights alone, checked against their checksum."""
+    return _weights(folder, _described(folder))
+
+
+def _weights(folder: Path, description: dict[str, Any]) -> dict[str, Tensor]:
+    file = folder / WEIGHTS
+    if not file.is_file():
+        raise ValueError(f"{folder} is no saved tokengt model: {WEIGHTS} is missing")
+    content = file.read_bytes()
+    if checksum(content) != description.get("sha256"):
+        raise ValueError(f"{file} does not match its checksum: it is torn or was changed")
     try:
-        state = load(weights)
+        state = load(content)
     except SafetensorError as error:
-        raise ValueError(f"{folder / WEIGHTS} is no safetensors file: {error}") from error
-    return description["model"], rename_old_keys(state) if description["format"] == _FIRST_FORMAT else state
+        raise ValueError(f"{file} is no safetensors file: {error}") from error
+    return rename_old_keys(state) if description["format"] == _FIRST_FORMAT else state
 
 
-def restore(config: "ModelConfig", state: dict[str, Tensor], folder: Path, device: torch.device | str) -> "Model":
-    """The model of a config with these weights, in their precision, in evaluation mode; ``folder`` is for the error."""
+def restore(
+    build: Callable[[], "Model"], state: dict[str, Tensor], folder: Path, device: torch.device | str
+) -> "Model":
+    """A model that ``build`` makes, with these weights in their precision, in evaluation mode.
+
+    ``folder`` is where they came from, for the error.
+    """
+    model = build()
     try:
-        model = config.build()
         model.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
         model.load_state_dict(state)
-    except (TypeError, RuntimeError) as error:
+    except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{folder}: {CONFIG} does not describe the weights beside it ({reason})") from error
     return model.to(device).eval()

@@ -17,16 +17,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tokengt.accelerate import accelerate, forget
 from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_once
 from tokengt.draws import chain
 from tokengt.files import remove_leftovers
-from tokengt.models.tokengt.model import TokenGT
+from tokengt.models.contract import Model
 from tokengt.training.checkpoint import Checkpoint, read_newest, write_checkpoint, write_last
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
 from tokengt.training.parts import Part, Parts
-from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, is_sharded, load_into, whole
+from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, whole
 from tokengt.training.progress import Progress
 from tokengt.training.tasks import Task
 
@@ -68,7 +69,7 @@ class Trainer:
     def __init__(
         self,
         fabric: Any,
-        model: TokenGT,
+        model: Model,
         parts: Parts,
         task: Task,
         config: TrainingConfig,
@@ -86,17 +87,17 @@ class Trainer:
         self.fingerprint, self.on_epoch, self.warn = fingerprint, on_epoch, warn
         self.progress = progress or Progress(config.epochs, quiet=True)
         self.model = model.double() if config.precision == "float64" else model
-        if config.compile:
-            self.model.encoder.compile_blocks()
-        self.forward = fabric.setup_module(Enveloped(self.model, several=fabric.world_size > 1))
+        # Another way through the same weights: compiled and recorded where that is asked for and pays, else the model.
+        alone = fabric.world_size == 1
+        self.fast = accelerate(
+            self.model, device=fabric.device, compile=config.compile, record=config.cuda_graphs and alone
+        )
+        self.forward = fabric.setup_module(Enveloped(self.fast, several=not alone))
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
-        if self._may_record:
-            self.model.encoder.record_steps()
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
-        if model.config.tokens.layout == "undirected":
-            self.parts = replace(self.parts, graphs=self.parts.graphs.with_merged_edges())
+        self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         self.labels = parts.labels_a_graph(parts.train)
         self.state = State()
         self.best: dict[str, Tensor] = {}
@@ -117,7 +118,7 @@ class Trainer:
                     self._epoch()
             finally:
                 self.progress.close()
-                self.model.encoder.forget_steps()
+                forget(self.fast)
         self._load_weights(self.best)
         return self.state
 
@@ -126,13 +127,13 @@ class Trainer:
         pieces = self.fabric.world_size * config.accumulate
         steps = epoch_steps(
             self.parts.train.places,
-            self.parts.tokens,
+            self.parts.costs,
             config.batching,
             seed=self.seed,
             epoch=state.epoch,
             pieces=pieces,
         )
-        self.model.train()
+        self.forward.train()
         loss = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.fabric.device)
         for place in range(state.step_in_epoch, len(steps)):
             set_rate(self.optimizer, rate_at((state.epoch + (place + 0.5) / len(steps)) / config.epochs, config))
@@ -168,9 +169,9 @@ class Trainer:
                 loss = weight * self.task.loss_sum(output, self._targets(self.parts.train, places))
                 self.fabric.backward(loss * (world / max(count, 1)))
                 total += loss.detach()
-        for parameter in self.model.tokenizer.parameters():
+        for parameter in self.parameters:
             # Without a gradient it would not be decayed, and with several processes it has one always.
-            if parameter.requires_grad and parameter.grad is None:
+            if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
@@ -235,14 +236,14 @@ class Trainer:
         targets = part.targets.cpu()
         count = self.task.label_count(self._of(part, targets))
         loss = self.task.loss_sum(output, self._of(part, targets))
-        found = metrics(self.task, self.task.predictions(output), self._of(part, targets))
-        return {"valid_loss": float(loss) / max(count, 1), "valid": found}
+        values = metrics(self.task, self.task.predictions(output), self._of(part, targets))
+        return {"valid_loss": float(loss) / max(count, 1), "valid": values}
 
     @torch.no_grad()
     def outputs(self, part: Part) -> Float[Tensor, "rows out"]:
         """The model's outputs for the rows of a part's graphs, in their order, on the CPU of every process."""
-        self.model.eval()
-        batches = evaluation_batches(part.places, self.parts.tokens, tokens_at_once(self.fabric.device))
+        self.forward.eval()
+        batches = evaluation_batches(part.places, self.parts.costs, tokens_at_once(self.fabric.device))
         world, rank = self.fabric.world_size, self.fabric.global_rank
         _, rows = self.parts.rows.take(part.places)
         out = torch.zeros(rows.total, self.task.out_dim, dtype=torch.float64, device=self.fabric.device)
@@ -253,7 +254,7 @@ class Trainer:
             if first + rank < len(batches):
                 index, _ = rows.take(torch.searchsorted(part.places, mine))
                 out.index_copy_(0, index.to(out.device), values.double())
-        self.model.train()
+        self.forward.train()
         return self._summed(out).cpu()
 
     def _of(self, part: Part, table: Float[Tensor, "rows columns"]) -> Float[Tensor, "chosen columns"]:
@@ -266,7 +267,7 @@ class Trainer:
         return part.targets.index_select(0, index).to(self.fabric.device)
 
     def _batch(self, places: Int[Tensor, " graphs"]) -> Envelope:
-        batch = self.parts.graphs.gather(places)
+        batch = self.parts.graphs.select(places)
         return Envelope(batch if batch.device == self.fabric.device else batch.to(self.fabric.device))
 
     def _summed(self, tensor: Tensor) -> Tensor:
@@ -345,12 +346,6 @@ class Trainer:
                 load_into(state[name], value)
 
     @property
-    def _may_record(self) -> bool:
-        """Whether steps may be recorded. Several processes, and weights in pieces, communicate inside a step."""
-        alone = self.fabric.world_size == 1 and not any(map(is_sharded, self.parameters))
-        return self.config.compile and self.config.cuda_graphs and alone and self.fabric.device.type == "cuda"
-
-    @property
     def _environment(self) -> dict[str, Any]:
         return environment(self.fabric.world_size) | {"device": self.fabric.device.type}
 
@@ -370,7 +365,7 @@ def on_device(parts: Parts, device: torch.device) -> Parts:
         name: Part(getattr(parts, name).places, getattr(parts, name).targets.to(device))
         for name in ("train", "valid", "test")
     }
-    return Parts(parts.graphs.to(device), parts.level, parts.tokens, **moved)
+    return Parts(parts.graphs.to(device), parts.level, parts.costs, **moved)
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:

@@ -6,18 +6,15 @@ nodes or edges live in one graph, their rows: the same graph then stands in ever
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tokengt.data.packed import PackedGraphs
+from tokengt.batch import GraphBatch
 from tokengt.data.splits import Split
+from tokengt.level import Level
 from tokengt.ragged import Segments
-
-Level = Literal["graph", "node", "edge"]
-
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -29,11 +26,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """A data set ready for training: packed graphs, where its rows lie, and its three parts."""
+    """A data set ready for training: packed graphs, what each costs its model, where its rows lie, its three parts."""
 
-    graphs: PackedGraphs
+    graphs: GraphBatch
     level: Level
-    tokens: Int[Tensor, " all_graphs"]
+    costs: Int[Tensor, " all_graphs"]
     train: Part
     valid: Part
     test: Part
@@ -51,7 +48,7 @@ class Parts:
         return torch.zeros(rows.count, dtype=torch.int64).index_add(0, ids, labels)
 
 
-def level_rows(graphs: PackedGraphs, level: Level) -> Segments:
+def level_rows(graphs: GraphBatch, level: Level) -> Segments:
     """Which rows of the label table belong to every graph: its one row, its nodes or its edges."""
     if level == "graph":
         return Segments.uniform(len(graphs), 1, graphs.device)
@@ -59,13 +56,13 @@ def level_rows(graphs: PackedGraphs, level: Level) -> Segments:
 
 
 def cut(
-    graphs: PackedGraphs,
+    graphs: GraphBatch,
     targets: Float[Tensor, "rows targets"],
     level: Level,
     split: Split,
     *,
     by_row: bool,
-    undirected: bool,
+    costs: Int[Tensor, " all_graphs"],
 ) -> Parts:
     """The parts of a split, which numbers graphs, or with ``by_row`` rows of the label table."""
     rows = level_rows(graphs, level)
@@ -73,7 +70,7 @@ def cut(
         _rows_shown(targets, rows, places) if by_row else Part(places, targets)
         for places in (split.train, split.valid, split.test)
     ]
-    return Parts(graphs, level, token_counts(graphs, undirected), *parts)
+    return Parts(graphs, level, costs, *parts)
 
 
 def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:
@@ -83,8 +80,3 @@ def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: 
     blank = torch.where(shown.to(targets.device), targets, torch.nan)
     return Part(torch.unique(torch.searchsorted(rows.host, places, right=True) - 1), blank)
 
-
-def token_counts(graphs: PackedGraphs, undirected: bool) -> Int[Tensor, " graphs"]:
-    """About how many tokens each graph becomes: [graph], nodes, edges (halved when directions merge), hyperedges."""
-    edges = graphs.edges.host_lengths // (2 if undirected else 1)
-    return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths

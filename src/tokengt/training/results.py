@@ -116,7 +116,6 @@ def _predictions(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predic
 
 
 def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str, Any], parameters: int) -> CardFacts:
-    ids = spec.model.identifiers
     manifest = store.manifest
     return CardFacts(
         task=spec.task,
@@ -128,7 +127,7 @@ def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str
         split=spec.split,
         counts={name: int((findings.codes == code).sum()) for code, name in enumerate(PARTS)},
         train_labels=findings.train_labels,
-        identifiers="none" if ids.kind == "none" else f"{ids.kind}, {ids.dim} dimensions",
+        model=spec.model.describe(),
         parameters=parameters,
         test=summary.get("test"),
         floor=summary.get("floor"),
