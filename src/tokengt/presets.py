@@ -7,7 +7,9 @@ from typing import Literal
 from tokengt.attention import AttentionConfig
 from tokengt.block import EncoderConfig
 from tokengt.interop.smiles import ATOM_CATEGORIES, BOND_CATEGORIES
+from tokengt.models.contract import ModelConfig
 from tokengt.models.features import FeatureSpec
+from tokengt.models.gin import GinConfig
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import LaplacianIds, OrfIds
 from tokengt.models.tokengt.model import TokenGTConfig
@@ -91,14 +93,23 @@ def small() -> TokenGTConfig:
     )
 
 
-PRESETS: dict[str, Callable[[], TokenGTConfig]] = {
+def gin(virtual_node: bool = False) -> GinConfig:
+    """Message passing for molecules that trains on a laptop: 5 layers x 128."""
+    tokens = molecule_tokens()
+    return GinConfig(
+        virtual_node=virtual_node, node_features=tokens.node_features, edge_features=tokens.edge_features
+    )
+
+
+# What `tokengt train --preset` takes. Presets of a single experiment, such as basis(), are functions and not listed.
+PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "small": small,
     "small-pretrained": small,
     "regression-lap": lambda: regression("laplacian"),
     "regression-orf": lambda: regression("orf"),
     "regression-performer": regression_performer,
-    "basis-lap": lambda: basis("laplacian"),
-    "basis-orf": lambda: basis("orf"),
+    "gin": gin,
+    "gin-vn": lambda: gin(virtual_node=True),
 }
 
 # Presets whose weights come with the package, and their folder among its data (benchmarks/pretrain.py made them).

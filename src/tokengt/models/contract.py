@@ -74,6 +74,11 @@ class ModelConfig(ABC):
         """How many numbers the model is given beside each graph."""
         return 0
 
+    @property
+    def float_features(self) -> Sequence[str]:
+        """Which of ``node_features`` and ``edge_features`` the model reads as floats, though some file's may be whole."""
+        return ()
+
     def facts(self) -> Sequence[Fact]:
         """What the model needs to know of graphs beside their features; it is worked out once and kept with the store."""
         return ()

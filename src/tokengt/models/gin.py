@@ -78,6 +78,10 @@ class GinConfig(ModelConfig):
     def num_descriptors(self) -> int:
         return self.graph_features.width
 
+    @property
+    def float_features(self) -> Sequence[str]:
+        return tuple(name for name in ("node_features", "edge_features") if getattr(self, name).width)
+
     def build(self) -> "Gin":
         return Gin(self)
 

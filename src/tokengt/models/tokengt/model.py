@@ -69,6 +69,10 @@ class TokenGTConfig(ModelConfig):
     def num_descriptors(self) -> int:
         return self.tokens.graph_features.width
 
+    @property
+    def float_features(self) -> Sequence[str]:
+        return tuple(name for name in ("node_features", "edge_features") if getattr(self.tokens, name).width)
+
     def build(self) -> "TokenGT":
         return TokenGT(self)
 
