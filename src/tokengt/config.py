@@ -9,6 +9,7 @@ names it instead: ``model: ModelConfig = field(metadata={"kinds": MODELS})``.
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -131,9 +132,15 @@ def _setting(hint: Any, value: Any, where: str) -> Any:
         return tuple(_setting(entry, part, where) for entry, part in places)
     if isinstance(value, str):
         return _read(hint, value, where)
-    restored = _restored(hint, value, where)
+    # NumPy's numbers are taken for what they are.
+    plain = value if isinstance(value, bool | int) or not isinstance(value, Real) else _plain(value)
+    restored = _restored(hint, plain, where)
     # As text would give it: the same setting is written the same, however it was made.
     return float(restored) if hint is float else restored
+
+
+def _plain(number: Real) -> int | float:
+    return int(number) if isinstance(number, Integral) else float(number)
 
 
 def _read(hint: Any, text: str, where: str) -> Any:
