@@ -92,9 +92,10 @@ def _changed_field(
     """The new value of one field: ``inner`` has it under the empty path, or has paths inside the old value."""
     classes = list(kinds.values()) if kinds else _dataclasses(hint)
     if "" in inner:
+        whole = _whole_field(hint, kinds, classes, value, inner[""], where)
         if len(inner) > 1:
             raise ValueError(f"{where} is set as a whole and in parts; expected one of the two")
-        return _whole_field(hint, kinds, classes, value, inner[""], where)
+        return whole
     if not classes:
         raise ValueError(f"{where} is one value; {where}.{next(iter(inner))} does not exist")
     if kinds is None:
