@@ -157,6 +157,12 @@ class Ring:
     kind: Literal["ring"] = field(default="ring", init=False)
 
 
+@dataclass(frozen=True)
+class Oblong:
+    kind: Literal["oblong"] = "oblong"
+    size: float = 4.0
+
+
 Shape = Circle | Square | Ring
 REGISTERED: dict[str, type] = {"circle": Circle}
 
@@ -165,12 +171,13 @@ REGISTERED: dict[str, type] = {"circle": Circle}
 class Drawing:
     shape: Shape = field(default_factory=Circle)
     second: Circle | Square | None = None
+    third: Square | Oblong = field(default_factory=Square)
     more: tuple[Shape, ...] = ()
     any_of: Any = field(default_factory=Circle, metadata={"kinds": REGISTERED})
 
 
 def test_a_kind_says_which_class_comes_back() -> None:
-    drawing = Drawing(Square(size=3), Circle(colour="blue"), (Ring(2), Circle()))
+    drawing = Drawing(Square(size=3), Circle(colour="blue"), more=(Ring(2), Circle()))
     written = json.loads(json.dumps(to_dict(drawing)))
     assert written["shape"] == {"kind": "square", "size": 3, "corners": []}
     assert written["more"][0] == {"kind": "ring", "width": 2}
@@ -227,6 +234,7 @@ def test_a_new_kind_keeps_the_values_that_both_have_in_any_order_of_settings() -
         assert override(blue, settings, "d").shape == Square(size=10.0, corners=(1, 2))
     assert override(blue, {"shape.kind": "circle", "shape.size": "2"}, "d").shape == Circle(2.0, "blue")
     assert override(blue, {"shape.kind": "ring", "shape.width": "3"}, "d").shape == Ring(3)
+    assert override(blue, {"third.kind": "oblong"}, "d").third == Oblong(size=2.0)
     assert override(blue, {"second.kind": "square"}, "d").second == Square()
     assert override(replace(blue, second=Circle()), {"second": "none"}, "d").second is None
     assert override(blue, {"shape": Ring(7)}, "d").shape == Ring(7)

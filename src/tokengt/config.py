@@ -90,7 +90,7 @@ def _changed_field(
     hint: Any, kinds: Mapping[str, type] | None, value: Any, inner: Mapping[str, Any], where: str
 ) -> Any:
     """The new value of one field: ``inner`` has it under the empty path, or has paths inside the old value."""
-    classes = list(kinds.values()) if kinds else _dataclasses(hint)
+    classes = _dataclasses(hint) if kinds is None else list(kinds.values())
     if "" in inner:
         whole = _whole_field(hint, kinds, classes, value, inner[""], where)
         if len(inner) > 1:
@@ -106,7 +106,9 @@ def _changed_field(
         cls = type(value)
     else:
         raise ValueError(f"{where}.kind is missing; expected one of {', '.join(kinds)}")
-    shared = {} if value is None else {k: v for k, v in _values(value).items() if k in _fields(cls)}
+    # The kind is each class's own, never one of the values that two classes share.
+    old = {} if value is None else _values(value)
+    shared = {name: kept for name, kept in old.items() if name in _fields(cls) and name != "kind"}
     return _changed(cls, shared, {path: new for path, new in inner.items() if path != "kind"}, where)
 
 
