@@ -9,6 +9,7 @@ names it instead: ``model: ModelConfig = field(metadata={"kinds": MODELS})``.
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -89,11 +90,12 @@ def _changed_field(
     hint: Any, kinds: Mapping[str, type] | None, value: Any, inner: Mapping[str, Any], where: str
 ) -> Any:
     """The new value of one field: ``inner`` has it under the empty path, or has paths inside the old value."""
-    classes = list(kinds.values()) if kinds else _dataclasses(hint)
+    classes = _dataclasses(hint) if kinds is None else list(kinds.values())
     if "" in inner:
+        whole = _whole_field(hint, kinds, classes, value, inner[""], where)
         if len(inner) > 1:
             raise ValueError(f"{where} is set as a whole and in parts; expected one of the two")
-        return _whole_field(hint, kinds, classes, value, inner[""], where)
+        return whole
     if not classes:
         raise ValueError(f"{where} is one value; {where}.{next(iter(inner))} does not exist")
     if kinds is None:
@@ -104,7 +106,9 @@ def _changed_field(
         cls = type(value)
     else:
         raise ValueError(f"{where}.kind is missing; expected one of {', '.join(kinds)}")
-    shared = {} if value is None else {k: v for k, v in _values(value).items() if k in _fields(cls)}
+    # The kind is each class's own, never one of the values that two classes share.
+    old = {} if value is None else _values(value)
+    shared = {name: kept for name, kept in old.items() if name in _fields(cls) and name != "kind"}
     return _changed(cls, shared, {path: new for path, new in inner.items() if path != "kind"}, where)
 
 
@@ -131,9 +135,15 @@ def _setting(hint: Any, value: Any, where: str) -> Any:
         return tuple(_setting(entry, part, where) for entry, part in places)
     if isinstance(value, str):
         return _read(hint, value, where)
-    restored = _restored(hint, value, where)
+    # NumPy's numbers are taken for what they are.
+    plain = value if isinstance(value, bool | int) or not isinstance(value, Real) else _plain(value)
+    restored = _restored(hint, plain, where)
     # As text would give it: the same setting is written the same, however it was made.
     return float(restored) if hint is float else restored
+
+
+def _plain(number: Real) -> int | float:
+    return int(number) if isinstance(number, Integral) else float(number)
 
 
 def _read(hint: Any, text: str, where: str) -> Any:

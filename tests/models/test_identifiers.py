@@ -1,4 +1,6 @@
 import math
+from dataclasses import fields
+from typing import get_args
 
 import pytest
 import torch
@@ -16,8 +18,10 @@ from tokengt import (
     OrfIds,
     RandomIds,
 )
+from tokengt.config import kinds_of
 from tokengt.draws import GeneratorDraws
 from tokengt.models.tokengt.identifiers import (
+    IdentifierKind,
     graph_keys,
     identifiers_of_kind,
     identify,
@@ -249,3 +253,23 @@ def test_hypergraph_ids() -> None:
 def test_bad_config(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         LaplacianIds(**options)  # type: ignore[arg-type]
+
+
+def test_a_kind_has_only_the_fields_that_do_something() -> None:
+    """One class per kind: a user cannot set Laplacian fields of random identifiers and believe that they act."""
+    for kind, cls in kinds_of(IdentifierConfig).items():
+        names = [each.name for each in fields(cls)]
+        expected = {"laplacian": ["kind", "dim", "which", "sign_flip", "dropout"], "none": ["kind"]}
+        assert names == expected.get(kind, ["kind", "dim"])
+        assert identifiers_of_kind(kind, 5).kind == kind  # type: ignore[arg-type]
+    assert set(kinds_of(IdentifierConfig)) == set(get_args(IdentifierKind))
+    with pytest.raises(TypeError, match="kind"):
+        OrfIds(kind="laplacian")  # type: ignore[call-arg]
+
+
+def test_every_kind_refuses_to_have_no_columns() -> None:
+    for kind, cls in kinds_of(IdentifierConfig).items():
+        if kind != "none":
+            with pytest.raises(ValueError, match="identifier dim is 0; expected at least 1"):
+                cls(0)
+    assert NoIds().dim == 0

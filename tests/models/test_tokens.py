@@ -321,3 +321,16 @@ def test_a_matrix_of_zeros_and_ones_is_a_sum_of_embeddings() -> None:
     (ours,), (theirs,) = (torch.autograd.grad((out * weights).sum(), table) for out in (found, expected))
     assert torch.allclose(ours, theirs)
     assert multi_hot(index[:0], table).shape == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (TokensConfig(pool_mlp=True), "orf"),
+        (TokensConfig(pool_mlp=True, layout="undirected"), "none"),
+        (TokensConfig(pool_mlp=True, hyperedges=True), "orf_first_order"),
+    ],
+)
+def test_an_mlp_that_would_pool_nothing_is_refused(config: TokensConfig, kind: str) -> None:
+    with pytest.raises(ValueError, match="no token here pools them"):
+        Tokenizer(DIM, config, identifiers_of_kind(kind, ID))  # type: ignore[arg-type]
