@@ -13,9 +13,9 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.data.batching import evaluation_batches, tokens_at_once
-from tokengt.data.packed import PackedGraphs
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
+from tokengt.interop.smiles import batch_of_molecules
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.training.parts import level_rows, token_counts
 from tokengt.training.processes import Device, DeviceConfig
@@ -136,14 +136,14 @@ class Predictor:
         graphs, kept, count, _ = self._read(inputs, descriptors)
         return _scattered(self.embed_graphs(graphs), kept, count)
 
-    def _read(self, inputs: Any, descriptors: Any) -> tuple[PackedGraphs, NDArray[np.int64], int, dict[int, str]]:
+    def _read(self, inputs: Any, descriptors: Any) -> tuple[GraphBatch, NDArray[np.int64], int, dict[int, str]]:
         """Inputs as graphs, the places of those that could be read, how many there are, and the reasons of the rest."""
         texts = _texts(inputs)
         if texts is not None:
             graphs, kept, problems = self.read_texts(texts)
             count = len(texts)
         else:
-            graphs, problems = PackedGraphs.from_batch(as_batch(inputs)), {}
+            graphs, problems = as_batch(inputs).narrowed(), {}
             count, kept = len(graphs), np.arange(len(graphs))
         if descriptors is not None or self.spec.descriptors.names:
             graphs = graphs.with_graph_features(self._descriptors(descriptors, count)[torch.from_numpy(kept)])
@@ -151,17 +151,17 @@ class Predictor:
 
     def read_texts(
         self, texts: Sequence[Any], kind: TextKind = "smiles"
-    ) -> tuple[PackedGraphs, NDArray[np.int64], dict[int, str]]:
+    ) -> tuple[GraphBatch, NDArray[np.int64], dict[int, str]]:
         """Molecules as this run's policy reads them, their places, and the reasons of those that cannot be read."""
         if self.spec.molecules is None:
             raise ValueError("this run was trained on graphs that are no molecules; expected graphs, got text")
         packed = pack_molecules([text if isinstance(text, str) else "" for text in texts], self.spec.molecules, kind)
         named = {place: f"expected text, got {text!r}" for place, text in enumerate(texts) if not isinstance(text, str)}
-        return PackedGraphs.from_molecules(packed), packed.kept, dict(packed.problems) | named
+        return batch_of_molecules(packed), packed.kept, dict(packed.problems) | named
 
     @torch.no_grad()
     def predict_graphs(
-        self, graphs: PackedGraphs, uncertainty: int = 0, spread: Spread = "identifiers"
+        self, graphs: GraphBatch, uncertainty: int = 0, spread: Spread = "identifiers"
     ) -> tuple[Float[Tensor, "rows out"], Float[Tensor, "rows out"] | None]:
         """Prediction and spread of every row (graph, node or edge); ``graph_features`` are descriptors as measured.
 
@@ -176,7 +176,7 @@ class Predictor:
             index, _ = rows.take(places)
             firsts, passes = [], []
             for member, own in zip(self.members, inputs, strict=True):
-                batch = own.gather(places).to(self.device)
+                batch = own.select(places).to(self.device)
                 firsts.append(member.predictions(batch))
                 passes += [member.another(batch, draw, spread) for draw in range(uncertainty)]
             mean[index] = torch.stack(firsts).mean(0)
@@ -185,14 +185,14 @@ class Predictor:
         return mean, std
 
     @torch.no_grad()
-    def embed_graphs(self, graphs: PackedGraphs) -> Float[Tensor, "graphs dim"]:
+    def embed_graphs(self, graphs: GraphBatch) -> Float[Tensor, "graphs dim"]:
         """Encoded [graph] tokens (the pooled tokens of a model without); those of several models side by side."""
         out = torch.zeros(len(graphs), self.width)
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
         for places in self._batches(graphs):
             found = []
             for member, own in zip(self.members, inputs, strict=True):
-                tokens = member.model.encode(own.gather(places).to(self.device))
+                tokens = member.model.encode(own.select(places).to(self.device))
                 found.append((tokens.pooled if tokens.graph_rows is None else tokens.graph).float().cpu())
             out[places] = torch.cat(found, 1)
         return out
@@ -202,7 +202,7 @@ class Predictor:
         """The length of an embedding."""
         return sum(member.model.config.dim for member in self.members)
 
-    def _batches(self, graphs: PackedGraphs) -> list[Tensor]:
+    def _batches(self, graphs: GraphBatch) -> list[Tensor]:
         undirected = self.spec.model.tokens.layout == "undirected"
         tokens = token_counts(graphs, undirected)
         return evaluation_batches(torch.arange(len(graphs)), tokens, tokens_at_once(self.device))
@@ -243,7 +243,7 @@ def _texts(inputs: Any) -> list[Any] | None:
     return list(inputs) if not inputs or any(isinstance(each, str) for each in inputs) else None
 
 
-def _scaled(graphs: PackedGraphs, descriptors: Descriptors) -> PackedGraphs:
+def _scaled(graphs: GraphBatch, descriptors: Descriptors) -> GraphBatch:
     if graphs.graph_features is None or not descriptors.mean:
         return graphs
     return graphs.with_graph_features(descriptors.scaled(graphs.graph_features))

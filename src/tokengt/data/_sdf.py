@@ -1,5 +1,6 @@
 """SDF files: mol blocks with data fields, a record at a time."""
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +21,11 @@ def sdf_fields(path: Path) -> list[str]:
     return list(names)
 
 
-def sdf_records(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def sdf_records(path: Path, digest: "hashlib._Hash | None" = None) -> Iterator[tuple[str, dict[str, str]]]:
     """Mol block and data fields of every record; what follows the last ``$$$$`` is one too unless it is blank."""
     record: list[str] = []
     length = number = 0
-    with lines_of(path) as lines:
+    with lines_of(path, digest) as lines:
         for line in lines:
             if line.startswith("$$$$"):
                 yield _parsed(record)

@@ -21,6 +21,7 @@ from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_onc
 from tokengt.draws import chain
 from tokengt.files import remove_leftovers
 from tokengt.models.tokengt.model import TokenGT
+from tokengt.structure.tuples import with_merged_edges
 from tokengt.training.checkpoint import Checkpoint, read_newest, write_checkpoint, write_last
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
@@ -96,7 +97,7 @@ class Trainer:
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
         if model.config.tokens.layout == "undirected":
-            self.parts = replace(self.parts, graphs=self.parts.graphs.with_merged_edges())
+            self.parts = replace(self.parts, graphs=with_merged_edges(self.parts.graphs))
         self.labels = parts.labels_a_graph(parts.train)
         self.state = State()
         self.best: dict[str, Tensor] = {}
@@ -266,7 +267,7 @@ class Trainer:
         return part.targets.index_select(0, index).to(self.fabric.device)
 
     def _batch(self, places: Int[Tensor, " graphs"]) -> Envelope:
-        batch = self.parts.graphs.gather(places)
+        batch = self.parts.graphs.select(places)
         return Envelope(batch if batch.device == self.fabric.device else batch.to(self.fabric.device))
 
     def _summed(self, tensor: Tensor) -> Tensor:

@@ -6,17 +6,14 @@ nodes or edges live in one graph, their rows: the same graph then stands in ever
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tokengt.data.packed import PackedGraphs
+from tokengt.batch import GraphBatch, Level
 from tokengt.data.splits import Split
 from tokengt.ragged import Segments
-
-Level = Literal["graph", "node", "edge"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +28,7 @@ class Part:
 class Parts:
     """A data set ready for training: packed graphs, where its rows lie, and its three parts."""
 
-    graphs: PackedGraphs
+    graphs: GraphBatch
     level: Level
     tokens: Int[Tensor, " all_graphs"]
     train: Part
@@ -51,7 +48,7 @@ class Parts:
         return torch.zeros(rows.count, dtype=torch.int64).index_add(0, ids, labels)
 
 
-def level_rows(graphs: PackedGraphs, level: Level) -> Segments:
+def level_rows(graphs: GraphBatch, level: Level) -> Segments:
     """Which rows of the label table belong to every graph: its one row, its nodes or its edges."""
     if level == "graph":
         return Segments.uniform(len(graphs), 1, graphs.device)
@@ -59,7 +56,7 @@ def level_rows(graphs: PackedGraphs, level: Level) -> Segments:
 
 
 def cut(
-    graphs: PackedGraphs,
+    graphs: GraphBatch,
     targets: Float[Tensor, "rows targets"],
     level: Level,
     split: Split,
@@ -84,7 +81,7 @@ def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: 
     return Part(torch.unique(torch.searchsorted(rows.host, places, right=True) - 1), blank)
 
 
-def token_counts(graphs: PackedGraphs, undirected: bool) -> Int[Tensor, " graphs"]:
+def token_counts(graphs: GraphBatch, undirected: bool) -> Int[Tensor, " graphs"]:
     """About how many tokens each graph becomes: [graph], nodes, edges (halved when directions merge), hyperedges."""
     edges = graphs.edges.host_lengths // (2 if undirected else 1)
     return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tokengt.batch import GraphBatch
 from tokengt.config import override
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.splits import Fractions, Split, column_split, fold_splits, random_split, scaffold_split
 from tokengt.data.store import Store
 from tokengt.interop.molecules import MoleculePolicy, scaffolds
@@ -84,7 +84,7 @@ def _units(store: Store, count: int, by_row: bool) -> Int[Tensor, " rows"]:
     if not by_row or store.manifest.level != "edge":
         return torch.arange(count)
     graphs = store.graphs
-    ends = graphs.edge_index.long() + graphs.nodes.starts.index_select(0, graphs.edges.ids)
+    ends = graphs.edge_index
     keys = ends.amin(0) * graphs.nodes.total + ends.amax(0)
     inverse: Tensor = torch.unique(keys, return_inverse=True)[1]
     return inverse
@@ -154,10 +154,10 @@ def fit_tokens(store: Store, wanted: TokensConfig) -> TokensConfig:
     )
 
 
-def is_symmetric(graphs: PackedGraphs, chunk: int = 4096) -> bool:
+def is_symmetric(graphs: GraphBatch, chunk: int = 4096) -> bool:
     """Whether every edge has its reverse, with the same features."""
     for first in range(0, len(graphs), chunk):
-        batch = graphs.gather(torch.arange(first, min(first + chunk, len(graphs))))
+        batch = graphs.select(torch.arange(first, min(first + chunk, len(graphs))))
         try:
             merged = merge_directions(batch)
         except ValueError:

@@ -18,6 +18,7 @@ from tokengt.files import checksum, file_checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.presets import PRETRAINED
+from tokengt.structure.facts import LaplacianVectors
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import State, Trainer
 from tokengt.training.parts import Parts, cut, level_rows
@@ -134,7 +135,7 @@ def _with_identifiers(fabric: Any, store: Store, request: RunRequest, quiet: boo
         return store
     if store.folder is not None and not fabric.is_global_zero:
         fabric.barrier()  # the first process computes and keeps them; the others read
-    found = store.with_laplacian(ids.dim, ids.which, progress=not quiet and fabric.is_global_zero)
+    found = store.with_facts([LaplacianVectors(ids.dim, ids.which)], progress=not quiet and fabric.is_global_zero)
     if store.folder is not None and fabric.is_global_zero:
         fabric.barrier()
     return found

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.batch import Level
 from tokengt.config import from_dict, to_dict
 from tokengt.data.manifest import Source
 from tokengt.files import checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training.config import TrainingConfig
-from tokengt.training.parts import Level
 from tokengt.training.tasks import Task
 
 _FORMAT = "tokengt-run-1"

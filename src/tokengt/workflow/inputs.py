@@ -20,7 +20,6 @@ from tokengt.data.graph_sources import (
     read_pyg_list,
 )
 from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.prepare import prepare
 from tokengt.data.progress import say
 from tokengt.data.store import Store
@@ -131,7 +130,7 @@ def _refuse_rejected(found: LabelledGraphs) -> None:
 class UnlabelledGraphs:
     """Graphs to predict, where each stands in its source, and what could not be read."""
 
-    graphs: PackedGraphs
+    graphs: GraphBatch
     lines: Int64[Tensor, " graphs"]
     rejected: tuple[tuple[int, str], ...]
 
@@ -145,7 +144,7 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     else:
         found = read_pyg_graphs(source, spec.level)
     graphs = _as_floats(found.graphs, spec.model.tokens)
-    return UnlabelledGraphs(PackedGraphs.from_batch(graphs), found.lines, found.rejected)
+    return UnlabelledGraphs(graphs.narrowed(), found.lines, found.rejected)
 
 
 def _as_floats(graphs: GraphBatch, tokens: TokensConfig) -> GraphBatch:

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tokengt.batch import GraphBatch
 from tokengt.data import cells
 from tokengt.data.graph_sources import is_graph_source
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.progress import progress_bar
 from tokengt.data.tables import Row, Table, open_table
 from tokengt.files import write_whole, writing
@@ -77,7 +77,7 @@ class Chunk:
     """Some rows of a table: those that can be predicted as graphs, and the reasons of the others, by place."""
 
     rows: Sequence[Row]
-    graphs: PackedGraphs | None
+    graphs: GraphBatch | None
     kept: NDArray[np.int64]
     problems: dict[int, str]
 
