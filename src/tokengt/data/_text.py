@@ -2,7 +2,6 @@
 
 import codecs
 import gzip
-import hashlib
 import io
 import lzma
 import zlib
@@ -14,6 +13,8 @@ from typing import Any
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 COMPRESSED = tuple(_OPENERS)
 _BLOCK = 1 << 20
+# Takes the bytes of a file while it is read, such as the ``update`` of a checksum.
+Sink = Callable[[bytes | memoryview], object]
 
 
 def split_suffix(path: Path) -> tuple[str, str]:
@@ -23,40 +24,40 @@ def split_suffix(path: Path) -> tuple[str, str]:
 
 
 @contextmanager
-def lines_of(path: Path, digest: "hashlib._Hash | None" = None) -> Iterator[Iterator[str]]:
+def lines_of(path: Path, sink: Sink | None = None) -> Iterator[Iterator[str]]:
     """The file's lines with their ends as they are (LF, CRLF or CR), a byte order mark left out.
 
-    Every byte of the file that is read goes to ``digest`` too, so that nobody reads the file again for its checksum.
+    Every byte of the file that is read goes to ``sink`` too, so that nobody reads the file again for its checksum.
 
     Raises:
         ValueError: the file is torn or not UTF-8, when that line is reached; names the file and the line.
     """
-    with _named(path), _Raw(path, digest) as raw:
+    with _named(path), _Raw(path, sink) as raw:
         unpacked = _OPENERS[path.suffix.lower()](raw) if path.suffix.lower() in _OPENERS else raw
         with io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline="") as file:
             yield iter(file)
-            if digest is not None:
+            if sink is not None:
                 # What may follow a compressed stream belongs to the file as well.
                 while raw.read(_BLOCK):
                     pass
 
 
 class _Raw(io.BufferedReader):
-    """A file whose bytes go to a digest as they are read."""
+    """A file whose bytes go to a sink as they are read, in large blocks."""
 
-    def __init__(self, path: Path, digest: "hashlib._Hash | None") -> None:
-        super().__init__(_Told(str(path), digest), _BLOCK)
+    def __init__(self, path: Path, sink: Sink | None) -> None:
+        super().__init__(_Told(str(path), sink), _BLOCK)
 
 
 class _Told(io.FileIO):
-    def __init__(self, path: str, digest: "hashlib._Hash | None") -> None:
+    def __init__(self, path: str, sink: Sink | None) -> None:
         super().__init__(path, "rb")
-        self._digest = digest
+        self._sink = sink
 
     def readinto(self, buffer: Any) -> int | None:
         count = super().readinto(buffer)
-        if self._digest is not None and count:
-            self._digest.update(memoryview(buffer)[:count])
+        if self._sink is not None and count:
+            self._sink(memoryview(buffer)[:count])
         return count
 
 

@@ -131,7 +131,7 @@ def _survey(table: Table, shard_recipe: ShardRecipe) -> tuple[int, str]:
     read = cells.binary if shard_recipe.task == "binary" else cells.number
     waiting: dict[Column, str | None] = {} if shard_recipe.multiclass else dict.fromkeys(shard_recipe.targets)
     rows, digest = 0, hashlib.sha256()
-    for row in table.rows(digest):
+    for row in table.rows(digest.update):
         rows += 1
         for column in tuple(waiting):
             text = row.cells[column.place]
@@ -201,16 +201,14 @@ def _merge(
             f"none of the {rows} rows of {table.path} can be read with column {shard_recipe.text.name!r} as molecules; "
             f"{table.unit} {line}: {reason}"
         )
+    classes = whole.classes if shard_recipe.multiclass else None
     manifest = Manifest(
         source=Source(origin.name, origin.sha256, rows),
         rejected=0,
         featurisation=origin.featurisation,
         level="graph",
         task=shard_recipe.task,
-        targets=tuple(
-            TargetColumn(column.name, whole.classes if shard_recipe.multiclass else None)
-            for column in shard_recipe.targets
-        ),
+        targets=tuple(TargetColumn(column.name, classes) for column in shard_recipe.targets),
         descriptors=origin.recipe.descriptors,
         columns=origin.columns,
         counts={

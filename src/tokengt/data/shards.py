@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from tokengt.data import cells
-from tokengt.data.manifest import Recipe, TaskName
+from tokengt.data.manifest import Recipe, TaskKind
 from tokengt.data.tables import Row, Table
 from tokengt.data.tensorfile import DTYPES, Array, TensorType, narrowed
 from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, TextKind, canonical_smiles, pack_molecules
@@ -37,7 +37,7 @@ class ShardRecipe:
     text: Column
     kind: TextKind
     policy: MoleculePolicy
-    task: TaskName | None
+    task: TaskKind | None
     targets: tuple[Column, ...]
     descriptors: tuple[Column, ...]
     split: Column | None

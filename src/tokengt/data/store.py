@@ -112,7 +112,8 @@ class Store:
     ) -> "Store":
         """A store that no folder holds. With ``texts`` or ``policy`` the graphs are molecules.
 
-        ``targets`` [rows, T] has one row per graph, node or edge; ``classes[t]`` are the labels of target t, if it has any.
+        ``targets`` [rows, T] has one row per graph, node or edge; ``classes[t]`` are the labels of target t, if it has
+        any.
         """
         packed = graphs.narrowed()
         molecules = texts is not None or policy is not None

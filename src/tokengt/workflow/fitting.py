@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tokengt.batch import Level
 from tokengt.data.datasets import bundled
-from tokengt.data.manifest import Level, Recipe
+from tokengt.data.manifest import Recipe
 from tokengt.data.splits import Fractions
 from tokengt.data.store import Store
 from tokengt.inference import Predictor
