@@ -16,7 +16,7 @@ ENCODER = EncoderConfig(num_layers=2, num_heads=3, head_dim=4, value_dim=6, mlp_
 
 
 def molecules() -> GraphBatch:
-    return make_sample("pcqm4mv2", 7, seed=1).graphs.gather(list(range(7)))
+    return make_sample("pcqm4mv2", 7, seed=1).graphs.select(list(range(7)))
 
 
 def model(encoder: EncoderConfig = ENCODER, head: HeadConfig | None = None, **tokens: str) -> TokenGT:

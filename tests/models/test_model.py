@@ -26,7 +26,6 @@ from tokengt import (
     TokenGTConfig,
     TokensConfig,
 )
-from tokengt.data.packed import PackedGraphs
 from tokengt.models.tokengt.identifiers import identifiers_of_kind
 from tokengt.presets import PRESETS
 from tokengt.structure.laplacian import laplacian_fact
@@ -327,10 +326,10 @@ def test_wrong_device_is_named() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_shapes_without_numbers(training: bool) -> None:
     """The meta device has shapes only, and no autocast: a whole forward asks it for nothing else."""
-    graphs = PackedGraphs.from_batch(GraphBatch.collate([random_graph(5, 8, seed) for seed in range(3)]))
+    graphs = GraphBatch.collate([random_graph(5, 8, seed) for seed in range(3)]).narrowed()
     known = graphs.with_fact(laplacian_fact(4, "lowest"), torch.randn(15, 4)).to("meta")
     model = small_model(ids=LaplacianIds(4)).to("meta").train(training)
-    assert model(known.gather([2, 0])).shape == (2, model.config.head.out_dim)
+    assert model(known.select([2, 0])).shape == (2, model.config.head.out_dim)
 
 
 def test_what_is_no_graph_is_refused() -> None:

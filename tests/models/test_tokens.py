@@ -7,12 +7,11 @@ from hypothesis import given
 
 from tests.graphs import graphs, hypergraph, random_graph, tokens_config
 from tokengt import FeatureSpec, Graph, GraphBatch, LaplacianIds, NoIds, TokensConfig
-from tokengt.data.packed import PackedGraphs
 from tokengt.models.features import multi_hot
 from tokengt.models.tokengt.identifiers import Identifiers, identifiers_of_kind, identify
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokenKind
 from tokengt.structure.laplacian import laplacian_fact
-from tokengt.structure.tuples import bell_number, equality_patterns, growth_strings, merge_directions
+from tokengt.structure.tuples import bell_number, equality_patterns, growth_strings, merge_directions, with_merged_edges
 
 DIM, ID = 7, 4
 
@@ -298,9 +297,9 @@ def test_places_and_features_are_not_taken_for_each_other() -> None:
 def test_no_step_asks_the_device(layout: Literal["directed", "undirected"]) -> None:
     """On the meta device there is nothing to ask: a batch is cut, identified and laid out from what the host knows."""
     graphs = [random_graph(nodes, 2 * nodes, nodes, undirected=True) for nodes in (1, 5, 9)]
-    known = PackedGraphs.from_batch(GraphBatch.collate(graphs)).with_merged_edges()
+    known = with_merged_edges(GraphBatch.collate(graphs).narrowed())
     known = known.with_fact(laplacian_fact(4, "lowest"), torch.randn(known.nodes.total, 4))
-    batch = known.to("meta").gather([2, 0, 2])
+    batch = known.to("meta").select([2, 0, 2])
     config = replace(TokensConfig.for_batch(GraphBatch.collate(graphs)), layout=layout)
     identifiers = LaplacianIds(4, dropout=0.1)
     ids = identify(batch, identifiers, training=True)

@@ -136,9 +136,8 @@ def renumber_each(batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
     return replace(
         batch,
         node_features=None if batch.node_features is None else batch.node_features[old],
-        edge_index=number[batch.edge_index],
-        hyperedge_nodes=number[batch.hyperedge_nodes],
-        node_facts={},
+        edge_numbers=batch.edge_numbers.renumbered(number[batch.edge_index]),
+        member_numbers=batch.member_numbers.renumbered(number[batch.hyperedge_nodes]),
     )
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt._version import __version__
+from tokengt.data.splits import PARTS as PARTS
 from tokengt.data.store import Store
 from tokengt.files import write_whole
 from tokengt.training import outputs
@@ -27,7 +28,6 @@ from tokengt.training.spec import RunSpec
 
 CARD, METRICS, SUMMARY = "README.md", "metrics.jsonl", "summary.json"
 PREDICTIONS, SPLIT = "predictions.csv", "split.csv"
-PARTS = ("train", "valid", "test")
 _SETTINGS = ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup", "ema", "precision")
 
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.batch import Level
 from tokengt.config import from_dict, to_dict
 from tokengt.data.manifest import Source
 from tokengt.files import checksum, write_whole
@@ -19,7 +20,6 @@ from tokengt.models.legacy import model_from_v1
 from tokengt.models.pretrained import CONFIG, read_config, write_config
 from tokengt.models.legacy import model_from_v1
 from tokengt.training.config import TrainingConfig
-from tokengt.training.parts import Level
 from tokengt.training.tasks import Task
 
 _FORMAT = "tokengt-run-2"

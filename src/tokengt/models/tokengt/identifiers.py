@@ -110,7 +110,7 @@ class LaplacianIds:
 
     def identify(self, batch: GraphBatch, source: DrawSource) -> Identifiers:
         """Eigenvectors in their canonical basis for draw 0 at evaluation; else with random signs, and dropout."""
-        known = batch.node_facts.get(laplacian_fact(self.dim, self.which))
+        known = batch.fact(laplacian_fact(self.dim, self.which))
         vectors = laplacian_eigenvectors(batch, self.dim, self.which).vectors if known is None else known
         if not source.fresh and source.draw == 0:
             return Identifiers(vectors)
@@ -244,12 +244,8 @@ def given_identifiers(batch: GraphBatch, config: IdentifierConfig, node_ids: Ten
 
 def graph_keys(batch: GraphBatch, draw: int = 0) -> Int[Tensor, " graphs"]:
     """A 64-bit key of every graph: its node count and its set of edges and hyperedges, in any listed order."""
-    local = batch.edge_index - batch.nodes.starts.index_select(0, batch.edges.ids)
-    edge_hash = chain(local)
-    members = batch.hyperedge_nodes - batch.nodes.starts.index_select(0, batch.hyperedges.ids).index_select(
-        0, batch.members.ids
-    )
-    hyper_hash = mix(_segment_total(mix(members + 1), batch.members) - 1)
+    edge_hash = chain(batch.edge_numbers.local.long())
+    hyper_hash = mix(_segment_total(mix(batch.member_numbers.local.long() + 1), batch.members) - 1)
     total = _segment_total(edge_hash, batch.edges) + 3 * _segment_total(hyper_hash, batch.hyperedges)
     return mix(mix(total + batch.nodes.lengths) + draw)
 

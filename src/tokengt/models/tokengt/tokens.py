@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.batch import GraphBatch, MergedEdges
+from tokengt.batch import GraphBatch
+from tokengt.facts import MergedEdges
 from tokengt.interop.pyg import as_batch
 from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers, NoIds
