@@ -19,7 +19,6 @@ from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.own import as_model, copy_of
 from tokengt.models.passes import Over, Prediction, check_passes, run_passes, summarise
 from tokengt.models.pretrained import CONFIG, WEIGHTS, read_weights, restore
-from tokengt.training.parts import level_rows
 from tokengt.training.processes import Device, DeviceConfig
 from tokengt.training.spec import Descriptors, RunSpec, read_run
 from tokengt.training.tasks import Task
@@ -153,7 +152,7 @@ class Predictor:
         """
         for member in self.members:
             check_passes(member.model, draws, over)
-        rows = level_rows(graphs, self.spec.level)
+        rows = graphs.level_rows(self.spec.level)
         mean = torch.full((rows.total, self.task.out_dim), torch.nan, dtype=torch.float64)
         std = torch.full_like(mean, torch.nan) if draws * len(self.members) > 1 else None
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]

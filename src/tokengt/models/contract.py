@@ -21,7 +21,7 @@ from tokengt.batch import GraphBatch
 from tokengt.config import to_dict
 from tokengt.data.store import Store
 from tokengt.models.pretrained import write_model
-from tokengt.structure.facts import Fact
+from tokengt.structure.facts import StructureFact
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ModelConfig(ABC):
         """Which of ``node_features`` and ``edge_features`` the model reads as floats, though some file's may be whole."""
         return ()
 
-    def facts(self) -> Sequence[Fact]:
+    def facts(self) -> Sequence[StructureFact]:
         """What the model needs to know of graphs beside their features; it is worked out once and kept with the store."""
         return ()
 

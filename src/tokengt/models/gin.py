@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tokengt.batch import GraphBatch, Level
+from tokengt.batch import GraphBatch
 from tokengt.data.store import Store
 from tokengt.interop.pyg import as_batch
+from tokengt.level import Level
 from tokengt.models.contract import Description, Model, ModelConfig
 from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.ragged import Segments, segment_sum

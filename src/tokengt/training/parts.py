@@ -38,7 +38,7 @@ class Parts:
     @cached_property
     def rows(self) -> Segments:
         """Kept: a large data set has many, and every step asks."""
-        return level_rows(self.graphs, self.level)
+        return self.graphs.level_rows(self.level)
 
     def labels_a_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
         """How many labels of a part every graph holds, on the CPU."""
@@ -46,13 +46,6 @@ class Parts:
         rows = self.rows
         ids = torch.repeat_interleave(torch.arange(rows.count), rows.host_lengths)
         return torch.zeros(rows.count, dtype=torch.int64).index_add(0, ids, labels)
-
-
-def level_rows(graphs: GraphBatch, level: Level) -> Segments:
-    """Which rows of the label table belong to every graph: its one row, its nodes or its edges."""
-    if level == "graph":
-        return Segments.uniform(len(graphs), 1, graphs.device)
-    return graphs.nodes if level == "node" else graphs.edges
 
 
 def cut(
@@ -65,7 +58,7 @@ def cut(
     costs: Int[Tensor, " all_graphs"],
 ) -> Parts:
     """The parts of a split, which numbers graphs, or with ``by_row`` rows of the label table."""
-    rows = level_rows(graphs, level)
+    rows = graphs.level_rows(level)
     parts = [
         _rows_shown(targets, rows, places) if by_row else Part(places, targets)
         for places in (split.train, split.valid, split.test)

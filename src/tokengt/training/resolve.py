@@ -19,7 +19,6 @@ from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.own import as_model, copy_of
 from tokengt.presets import PRESETS, PRETRAINED
-from tokengt.training.parts import level_rows
 from tokengt.training.request import AUTO, TrainRequest
 from tokengt.training.results import split_table
 from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
@@ -56,7 +55,7 @@ class Member:
         """Rows of the label table that belong to the test part."""
         if self.by_row:
             return self.split.test
-        return level_rows(self.store.graphs, self.spec.level).take(self.split.test)[0]
+        return self.store.graphs.level_rows(self.spec.level).take(self.split.test)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +210,7 @@ def _check_rows(member: Member, model: Model) -> None:
     model = copy_of(model, None).cpu().eval()
     batch = model.prepared(member.store.graphs).select(places)
     output = model(batch)
-    wanted = [level_rows(batch, member.spec.level).total, member.spec.task.out_dim]
+    wanted = [batch.level_rows(member.spec.level).total, member.spec.task.out_dim]
     given = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if given != wanted:
         raise ValueError(
@@ -251,5 +250,5 @@ def shown_targets(store: Store, split: Split, by_row: bool) -> Float[Tensor, "ro
     """The training rows' labels."""
     if by_row:
         return store.targets[split.train]
-    rows, _ = level_rows(store.graphs, store.manifest.level).take(split.train)
+    rows, _ = store.graphs.level_rows(store.manifest.level).take(split.train)
     return store.targets[rows]

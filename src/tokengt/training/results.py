@@ -22,7 +22,6 @@ from tokengt.files import write_whole
 from tokengt.training import outputs
 from tokengt.training.card import CardFacts, model_card
 from tokengt.training.metrics import metrics
-from tokengt.training.parts import level_rows
 from tokengt.training.plots import plot_curves, plot_test
 from tokengt.training.spec import RunSpec
 
@@ -96,7 +95,7 @@ def write_results(
 
 
 def _predictions(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predicted: Tensor) -> bytes:
-    segments = level_rows(store.graphs, spec.level)
+    segments = store.graphs.level_rows(spec.level)
     graphs = torch.searchsorted(segments.host, rows, right=True) - 1
     head: list[str] = ["line"]
     front: list[list[Any]] = [[line] for line in store.lines[graphs].tolist()]

@@ -18,7 +18,7 @@ from tokengt.models.pretrained import CONFIG, WEIGHTS, write_model
 from tokengt.config import to_dict
 from tokengt.presets import PRETRAINED
 from tokengt.training.loop import State, Trainer
-from tokengt.training.parts import Parts, cut, level_rows
+from tokengt.training.parts import Parts, cut
 from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import Member, Say, policy_of, resolve
@@ -63,15 +63,18 @@ def _with_facts(fabric: Any, store: Store, members: list[Member], quiet: bool) -
         return members
     if store.folder is not None and not fabric.is_global_zero:
         fabric.barrier()  # the first process computes and keeps them; the others read
-    known = store.with_facts(facts, progress=not quiet and fabric.is_global_zero).graphs.facts
+    known = store.with_facts(facts, progress=not quiet and fabric.is_global_zero).graphs
     if store.folder is not None and fabric.is_global_zero:
         fabric.barrier()
-    wanted = {fact.name: known[fact.name] for fact in facts}
-
-    def informed(own: Store) -> Store:
-        return replace(own, graphs=own.graphs.with_known(wanted))
-
-    return [replace(member, store=informed(member.store)) for member in members]
+    informed = []
+    for member in members:
+        graphs = member.store.graphs
+        for fact in facts:
+            rows = known.fact(fact.name)
+            assert rows is not None
+            graphs = graphs.with_fact(fact.name, rows, fact.per)
+        informed.append(replace(member, store=replace(member.store, graphs=graphs)))
+    return informed
 
 
 def _joined(members: list[Member]) -> RunSpec:
@@ -196,7 +199,7 @@ def _test_table(trainer: Trainer, parts: Parts, member: Member) -> Float[Tensor,
     out = torch.full((len(member.store.targets), member.spec.task.out_dim), torch.nan, dtype=torch.float64)
     if not len(parts.test.places):
         return out
-    index, _ = level_rows(parts.graphs, parts.level).take(parts.test.places)
+    index, _ = parts.graphs.level_rows(parts.level).take(parts.test.places)
     values = torch.empty_like(out)
     values[index] = member.spec.task.predictions(trainer.outputs(parts.test))
     out[member.test_rows] = values[member.test_rows]

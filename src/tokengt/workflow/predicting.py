@@ -22,7 +22,6 @@ from tokengt.inference import Predictor
 from tokengt.interop.molecules import TextKind, canonical_smiles
 from tokengt.models.passes import Over
 from tokengt.training import outputs
-from tokengt.training.parts import level_rows
 from tokengt.workflow.inputs import unlabelled_graphs
 
 _CHUNK = 2048
@@ -217,7 +216,7 @@ def _predict_graphs(predictor: Predictor, source: Path, out: Path, draws: int, o
     found = unlabelled_graphs(predictor.spec, source)
     mean, std = predictor.predict_graphs(found.graphs, draws, over)
     level = predictor.spec.level
-    rows = level_rows(found.graphs, level)
+    rows = found.graphs.level_rows(level)
     lines = found.lines[rows.ids].tolist()
     head = ["graph"] if level == "graph" else ["graph", level]
     front = (

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from tokengt.batch import GraphBatch, Level
+from tokengt.batch import GraphBatch
 from tokengt.data.store import Store
+from tokengt.level import Level
 from tokengt.models.features import FeatureSpec
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds

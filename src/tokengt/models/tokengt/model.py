@@ -20,7 +20,8 @@ from tokengt.models.passes import Over, Prediction, evaluating, run_passes, summ
 from tokengt.models.pretrained import read_model, restore
 from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_tokens
 from tokengt.models.features import FeatureSpec
-from tokengt.structure.facts import Fact, LaplacianVectors
+from tokengt.structure.facts import LaplacianVectors, StructureFact
+from tokengt.structure.tuples import with_merged_edges
 from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, given_identifiers, identify
 from tokengt.models.tokengt.initialise import initialise
@@ -76,7 +77,7 @@ class TokenGTConfig(ModelConfig):
     def build(self) -> "TokenGT":
         return TokenGT(self)
 
-    def facts(self) -> Sequence[Fact]:
+    def facts(self) -> Sequence[StructureFact]:
         """The eigenvectors, so that no step decomposes a matrix."""
         ids = self.identifiers
         return (LaplacianVectors(ids.dim, ids.which),) if isinstance(ids, LaplacianIds) else ()
@@ -222,7 +223,7 @@ class TokenGT(Model):
 
     def prepared(self, graphs: GraphBatch) -> GraphBatch:
         """Which edges are two directions of one is found once, where one token stands for both."""
-        return graphs.with_merged_edges() if self._merges else graphs
+        return with_merged_edges(graphs) if self._merges else graphs
 
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.encoder.blocks)
