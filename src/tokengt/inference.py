@@ -15,6 +15,7 @@ from tokengt.batch import GraphBatch
 from tokengt.data.batching import evaluation_batches, tokens_at_once
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
+from tokengt.interop.smiles import batch_of_molecules
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.own import as_model, copy_of
 from tokengt.models.passes import Over, Prediction, check_passes, run_passes, summarise
@@ -143,7 +144,7 @@ class Predictor:
             raise ValueError("this run was trained on graphs that are no molecules; expected graphs, got text")
         packed = pack_molecules([text if isinstance(text, str) else "" for text in texts], self.spec.molecules, kind)
         named = {place: f"expected text, got {text!r}" for place, text in enumerate(texts) if not isinstance(text, str)}
-        return GraphBatch.from_molecules(packed), packed.kept, dict(packed.problems) | named
+        return batch_of_molecules(packed), packed.kept, dict(packed.problems) | named
 
     def predict_graphs(self, graphs: GraphBatch, draws: int = 1, over: Over = "identifiers") -> Prediction:
         """Prediction and spread of every row (graph, node or edge); ``graph_features`` are descriptors as measured.
@@ -215,7 +216,9 @@ def _restored(home: Path, config: ModelConfig, given: nn.Module | None, device: 
         return restore(config.build, read_weights(home), home, device)
     own = as_model(given)
     if own.config.kind != config.kind:
-        raise ValueError(f"{home / CONFIG} describes a model of kind {config.kind!r}; leave out model=: it can be built")
+        raise ValueError(
+            f"{home / CONFIG} describes a model of kind {config.kind!r}; leave out model=: it can be built"
+        )
     return restore(lambda: copy_of(own, None), read_weights(home), home, device)
 
 

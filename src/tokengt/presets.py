@@ -96,9 +96,7 @@ def small() -> TokenGTConfig:
 def gin(virtual_node: bool = False) -> GinConfig:
     """Message passing for molecules that trains on a laptop: 5 layers x 128."""
     tokens = molecule_tokens()
-    return GinConfig(
-        virtual_node=virtual_node, node_features=tokens.node_features, edge_features=tokens.edge_features
-    )
+    return GinConfig(virtual_node=virtual_node, node_features=tokens.node_features, edge_features=tokens.edge_features)
 
 
 # What `tokengt train --preset` takes. Presets of a single experiment, such as basis(), are functions and not listed.

@@ -24,7 +24,7 @@ from tokengt.structure.facts import LaplacianVectors
 from tokengt.structure.laplacian import laplacian_fact
 from tokengt.training.loop import Trainer
 from tokengt.training.optim import make_optimizer
-from tokengt.training.parts import Part, Parts, token_counts
+from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import deterministic, make_fabric
 from tokengt.training.tasks import Task
 
@@ -42,7 +42,7 @@ class Setup:
 
     @property
     def tokens(self) -> Int[Tensor, " graphs"]:
-        return self.parts.tokens
+        return self.parts.costs
 
 
 def make_setup(config: BenchConfig) -> Setup:
@@ -53,12 +53,12 @@ def make_setup(config: BenchConfig) -> Setup:
     described = model_config(config, sample.tokens, sample.classes)
     graphs = _with_eigenvectors(sample, described, config)
     everything = Part(torch.arange(len(graphs)), sample.targets)
-    tokens = token_counts(graphs, config.layout == "undirected")
     torch.manual_seed(config.seed)
+    model = TokenGT(described)
     return Setup(
         config,
-        TokenGT(described),
-        Parts(graphs, sample.level, tokens, everything, everything, everything),
+        model,
+        Parts(graphs, sample.level, model.costs(graphs), everything, everything, everything),
         Task("multiclass", ("class",), tuple(map(str, range(sample.classes))))
         if sample.classes
         else Task("regression", ("value",)),
@@ -83,7 +83,7 @@ def batches(setup: Setup) -> Iterator[Int[Tensor, " graphs"]]:
     parts, batching, epoch = setup.parts, setup.config.training.batching, 0
     while True:
         for pieces in epoch_steps(
-            parts.train.places, parts.tokens, batching, seed=setup.config.seed, epoch=epoch, pieces=1
+            parts.train.places, parts.costs, batching, seed=setup.config.seed, epoch=epoch, pieces=1
         ):
             yield pieces[0]
         epoch += 1

@@ -22,7 +22,11 @@ def _add_predict(verbs: Any) -> None:
     _reading_options(verb)
     verb.add_argument("--out", type=Path, required=True, metavar="OUT.csv", help="the file to write")
     verb.add_argument(
-        "--draws", type=int, default=1, metavar="K", help="predict the mean of K draws and add their spread (default: 1)"
+        "--draws",
+        type=int,
+        default=1,
+        metavar="K",
+        help="the mean of K draws, with their spread (default: 1)",
     )
     verb.add_argument(
         "--over", choices=("identifiers", "dropout"), default="identifiers", help="what differs between draws"

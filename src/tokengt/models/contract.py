@@ -4,8 +4,8 @@ A model comes in two halves. Its config (:class:`ModelConfig`) is a frozen datac
 itself to a data set and builds the model. The model (:class:`Model`) turns a batch of graphs into rows of numbers. The
 rooms above (training, inference, workflow) ask for what is written here and know no model by name.
 
-Only :meth:`ModelConfig.fit`, :meth:`ModelConfig.build`, :meth:`ModelConfig.describe` and :meth:`Model.forward` have to be
-written; every other answer has a default that is right for a plain module, if not the fastest.
+Only ``fit``, ``build`` and ``describe`` of the config and ``forward`` of the model have to be written; every other
+answer has a default that is right for a plain module, if not the fastest.
 """
 
 from abc import ABC, abstractmethod
@@ -44,7 +44,8 @@ class Description:
 class ModelConfig(ABC):
     """Everything that makes a model. Subclasses are frozen dataclasses whose first field is ``kind``.
 
-    ``kind: Literal["gin"] = "gin"`` is written into ``config.json``, and :mod:`tokengt.models.kinds` finds the class by it.
+    The kind is written into ``config.json``, and :mod:`tokengt.models.kinds` finds the class by it:
+    ``kind: Literal["gin"] = field(default="gin", init=False)``.
     """
 
     kind: str
@@ -76,11 +77,11 @@ class ModelConfig(ABC):
 
     @property
     def float_features(self) -> Sequence[str]:
-        """Which of ``node_features`` and ``edge_features`` the model reads as floats, though some file's may be whole."""
+        """Which of ``node_features`` and ``edge_features`` are read as floats, though those of a file may be whole."""
         return ()
 
     def facts(self) -> Sequence[StructureFact]:
-        """What the model needs to know of graphs beside their features; it is worked out once and kept with the store."""
+        """What the model needs to know of graphs beside their features: worked out once, kept with the store."""
         return ()
 
     def meanings(self) -> Mapping[str, Any]:

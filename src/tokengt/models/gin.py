@@ -1,4 +1,4 @@
-r"""GIN: the Graph Isomorphism Network with edge features, with or without a virtual node, on PyTorch Geometric's layers.
+"""GIN: the Graph Isomorphism Network with edge features, on PyTorch Geometric's layers; with or without virtual node.
 
 Xu et al. (2019), with the edge features of Hu et al. (2020) and the virtual node of OGB's baselines:
 
@@ -109,8 +109,9 @@ class Gin(Model):
         self.graph_encoder = FeatureEncoder("graph_features", config.graph_features, dim)
         # What a node starts as where nodes have no features: all alike, told apart by their edges.
         self.blank = nn.Parameter(torch.ones(dim)) if config.node_features == FeatureSpec() else None
-        self.layers = nn.ModuleList([GinLayer(config, last=k + 1 == config.num_layers) for k in range(config.num_layers)])
-        exchanges = config.num_layers - 1 if config.virtual_node else 0
+        last = config.num_layers - 1
+        self.layers = nn.ModuleList([GinLayer(config, last=place == last) for place in range(config.num_layers)])
+        exchanges = last if config.virtual_node else 0
         self.exchanges = nn.ModuleList([VirtualNode(dim, config.dropout) for _ in range(exchanges)])
         self.head = nn.Linear(dim * (2 if config.level == "edge" else 1), config.out_dim)
         for module in self.modules():
@@ -157,6 +158,7 @@ class Gin(Model):
             if place < len(self.exchanges):
                 spoken = self.exchanges[place](states, spoken, batch.nodes)
             states = layer(states, batch)
+        assert isinstance(states, Tensor)
         return states
 
     def _check(self, batch: GraphBatch) -> None:

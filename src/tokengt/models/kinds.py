@@ -1,7 +1,7 @@
 """Which kinds of models there are: one line for each.
 
-``config.json`` names the kind of a model, and this table finds the class behind the name. A user's own kind joins it with
-:func:`register`.
+``config.json`` names the kind of a model, and this table finds the class behind the name. A user's own kind joins it
+with :func:`register`.
 """
 
 from pathlib import Path

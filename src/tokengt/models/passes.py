@@ -1,8 +1,8 @@
 """One meaning of "predict": the mean over draws, and how far the draws lie apart.
 
-A *draw* is one pass of a model that makes random choices: other node identifiers, or another dropout mask. Draw number 0
-of a model with Laplacian identifiers has the canonical eigenvectors, so a single draw repeats. The words are the same in
-Python and on the command line: ``draws``, how many passes are averaged, and ``over``, what differs between them.
+A *draw* is one pass of a model that makes random choices: other node identifiers, or another dropout mask. Draw number
+0 of a model with Laplacian identifiers has the canonical eigenvectors, so a single draw repeats. The words are the same
+in Python and on the command line: ``draws``, how many passes are averaged, and ``over``, what differs between them.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -16,6 +16,7 @@ from tokengt.data.splits import Split
 from tokengt.level import Level
 from tokengt.ragged import Segments
 
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """Graphs to read, and the labels to use: [all rows, targets], NaN where missing or not of this part."""
@@ -72,4 +73,3 @@ def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: 
     shown[places] = True
     blank = torch.where(shown.to(targets.device), targets, torch.nan)
     return Part(torch.unique(torch.searchsorted(rows.host, places, right=True) - 1), blank)
-

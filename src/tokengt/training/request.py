@@ -56,7 +56,11 @@ class TrainRequest:
     def __post_init__(self) -> None:
         if self.preset not in (AUTO, *PRESETS):
             raise ValueError(f"preset {self.preset!r} is unknown; expected one of {', '.join((AUTO, *PRESETS))}")
-        origins = {"a preset": self.preset != AUTO, "a model": self.model is not None, "a start": self.start is not None}
+        origins = {
+            "a preset": self.preset != AUTO,
+            "a model": self.model is not None,
+            "a start": self.start is not None,
+        }
         named = [name for name, given in origins.items() if given]
         if len(named) > 1:
             raise ValueError(f"{' and '.join(named)} are given; expected one of them: each says which model to train")

@@ -107,11 +107,10 @@ def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path,
         return Origin(start.config, start)
     name = request.preset
     if name == AUTO:
-        name = _chosen_before(out) if request.resume else None
-        if name is None:
-            name = chosen_preset(store, request)
-            if name in PRETRAINED:
-                say(f"training begins with the weights of {name}, which come with the package; --preset small does not")
+        before = _chosen_before(out) if request.resume else None
+        name = before or chosen_preset(store, request)
+        if before is None and name in PRETRAINED:
+            say(f"training begins with the weights of {name}, which come with the package; --preset small does not")
     if name in PRETRAINED and not knows_molecules(store):
         raise ValueError(f"{name} knows molecules with implicit hydrogens; use the preset {_FRESH} for this data")
     return Origin(PRESETS[name](), Start.read(bundled(PRETRAINED[name])) if name in PRETRAINED else None)

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.config import to_dict
 from tokengt.data.datasets import bundled
 from tokengt.data.leaks import leaks, unseen_elements
 from tokengt.data.store import Store
 from tokengt.files import file_checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.pretrained import CONFIG, WEIGHTS, write_model
-from tokengt.config import to_dict
 from tokengt.presets import PRETRAINED
 from tokengt.training.loop import State, Trainer
 from tokengt.training.parts import Parts, cut

@@ -18,7 +18,6 @@ from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import KINDS
 from tokengt.models.legacy import model_from_v1
 from tokengt.models.pretrained import CONFIG, read_config, write_config
-from tokengt.models.legacy import model_from_v1
 from tokengt.training.config import TrainingConfig
 from tokengt.training.tasks import Task
 
@@ -142,7 +141,9 @@ def read_run(folder: Path) -> RunSpec:
         raise ValueError(f"{file}.model is {named!r}; expected the kind of the run's model")
     model = model_from_v1(named) if written == _FIRST_FORMAT else read_config(folder)
     if written == _FORMAT and model.get("kind") != named.get("kind"):
-        raise ValueError(f"{file} names a model of kind {named.get('kind')!r}, {CONFIG} beside it {model.get('kind')!r}")
+        raise ValueError(
+            f"{file} names a model of kind {named.get('kind')!r}, {CONFIG} beside it {model.get('kind')!r}"
+        )
     return from_dict(RunSpec, {**data, "model": model}, str(file))
 
 

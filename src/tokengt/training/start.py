@@ -54,8 +54,8 @@ class Start:
         for name, before in self.config.meanings().items():
             if before != now.get(name):
                 raise ValueError(
-                    f"the model to begin with has model.{name} {before}, here it is {now.get(name)}; leave it as it is, "
-                    "or its weights mean something else"
+                    f"the model to begin with has model.{name} {before}, here it is {now.get(name)}; leave it as it "
+                    "is, or its weights mean something else"
                 )
         with torch.device("meta"):
             state = config.build().state_dict()
@@ -86,4 +86,3 @@ class Start:
 
     def _kept(self) -> list[tuple[str, Tensor]]:
         return [(name, value) for name, value in self.weights.items() if not name.startswith("head.")]
-

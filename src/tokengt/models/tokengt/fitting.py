@@ -25,7 +25,7 @@ def fit_tokens(wanted: TokensConfig, data: Store) -> TokensConfig:
     if data.is_molecules:
         return replace(wanted, graph_features=known)
     merge = graphs.order == 2 and wanted.layout == "undirected" and is_symmetric(graphs)
-    layout, hyperedges = "undirected" if merge else "directed", graphs.hyperedges.total > 0
+    hyperedges = graphs.hyperedges.total > 0
     return replace(
         wanted,
         node_features=FeatureSpec.of(graphs.node_features),
@@ -34,13 +34,13 @@ def fit_tokens(wanted: TokensConfig, data: Store) -> TokensConfig:
         graph_features=known,
         order=graphs.order,
         hyperedges=hyperedges,
-        layout=layout,
+        layout="undirected" if merge else "directed",
         pool_mlp=wanted.pool_mlp and (merge or hyperedges),
     )
 
 
 def fit_identifiers(wanted: IdentifierConfig, data: Store) -> IdentifierConfig:
-    """Fixed signs for the nodes of one graph: signs that change would hide them from a model that must know them apart."""
+    """Fixed signs for the nodes of one graph: changing ones would hide them from a model that must know them apart."""
     one_graph = len(data) == 1 and data.manifest.level != "graph"
     return replace(wanted, sign_flip=False) if one_graph and isinstance(wanted, LaplacianIds) else wanted
 

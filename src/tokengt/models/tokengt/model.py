@@ -13,19 +13,19 @@ from tokengt import config as configs
 from tokengt.attention import AttentionConfig
 from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
-from tokengt.interop.pyg import as_batch
 from tokengt.data.store import Store
+from tokengt.interop.pyg import as_batch
 from tokengt.models.contract import Description, Model, ModelConfig
+from tokengt.models.features import FeatureSpec
 from tokengt.models.passes import Over, Prediction, evaluating, run_passes, summarise
 from tokengt.models.pretrained import read_model, restore
 from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_tokens
-from tokengt.models.features import FeatureSpec
-from tokengt.structure.facts import LaplacianVectors, StructureFact
-from tokengt.structure.tuples import with_merged_edges
 from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, given_identifiers, identify
 from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
+from tokengt.structure.facts import LaplacianVectors, StructureFact
+from tokengt.structure.tuples import with_merged_edges
 from tokengt.tracing import eager_only
 from tokengt.transformer import Encoder, RowLinks
 
@@ -197,11 +197,11 @@ class TokenGT(Model):
         ones); over dropout, another mask. With ``node_ids`` of your own there is nothing to draw but dropout.
         """
         if node_ids is not None and draws > 1 and over == "identifiers":
-            raise ValueError("node_ids are given, so that draws over identifiers would all be alike; use over='dropout'")
+            raise ValueError(
+                "node_ids are given, so that draws over identifiers would all be alike; use over='dropout'"
+            )
         packed = as_batch(batch)
-        return summarise(
-            run_passes(self, draws, over, lambda draw: self(packed, node_ids, pairs=pairs, draw=draw))
-        )
+        return summarise(run_passes(self, draws, over, lambda draw: self(packed, node_ids, pairs=pairs, draw=draw)))
 
     def embed(self, batch: Any) -> Float[Tensor, "graphs dim"]:
         """The encoded [graph] token of every graph; the sum over its tokens for a model without one."""
@@ -217,7 +217,7 @@ class TokenGT(Model):
         return not isinstance(self.config.identifiers, NoIds)
 
     def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
-        """About how many tokens each graph becomes: [graph], nodes, edges (halved when directions merge), hyperedges."""
+        """About how many tokens each graph becomes; edges count half where one token stands for two directions."""
         edges = graphs.edges.host_lengths // (2 if self._merges else 1)
         return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths
 
