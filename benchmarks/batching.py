@@ -1,8 +1,8 @@
 """Assembling a batch of 1,024 molecules on one core: cut from one large GraphBatch, collated, and with PyG.
 
-``gather`` is what training does: it cuts graphs out of a store's packed arrays. ``select`` cuts them out of a data
-set that is one GraphBatch; ``collate`` packs Graph objects, and PyG's
-``Batch.from_data_list`` packs Data objects. Python function calls are counted for 128 and for 1,024 graphs: equal
+``narrow select`` is what training does: it cuts graphs out of a store, which is one GraphBatch in narrow integers;
+``select`` cuts them out of one in wide integers. ``collate`` packs Graph objects, and PyG's ``Batch.from_data_list``
+packs Data objects. Python function calls are counted for 128 and for 1,024 graphs: equal
 counts mean that no Python runs once a graph.
 
     TOKENGT_DATA=/path/to/data python benchmarks/batching.py
@@ -18,7 +18,6 @@ import torch
 from molecules import interleaved, median_ratio, read_molecules
 
 from tokengt import Graph, GraphBatch, to_pyg
-from tokengt.data.packed import PackedGraphs
 
 GRAPHS, FEW_GRAPHS, REPEATS = 1024, 128, 15
 
@@ -39,9 +38,9 @@ def assemblers(graphs: list[Graph], count: int) -> dict[str, Callable[[], object
     whole = GraphBatch.collate(graphs)
     chosen = [graphs[place] for place in index.tolist()]
     data = [to_pyg(graph) for graph in chosen]
-    stored = PackedGraphs.from_batch(whole)
+    stored = whole.narrowed()
     return {
-        "tokengt gather": lambda: stored.gather(index),
+        "tokengt narrow select": lambda: stored.select(index),
         "tokengt select": lambda: whole.select(index),
         "tokengt collate": lambda: GraphBatch.collate(chosen),
         "pyg from_data_list": lambda: Batch.from_data_list(data),

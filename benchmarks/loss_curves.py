@@ -39,6 +39,7 @@ from tokengt.data.store import Store
 from tokengt.files import write_whole
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.presets import regression
+from tokengt.structure.facts import LaplacianVectors
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
 from tokengt.training.optim import rate_at, set_rate
@@ -52,7 +53,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def trainer_of(store: Path, path: str, seed: int, precision: Any, device: Any) -> Trainer:
-    opened = Store.open(store).with_laplacian(16, "lowest", progress=False)
+    opened = Store.open(store).with_facts([LaplacianVectors(16)], progress=False)
     preset = regression()
     attention = AttentionConfig(dropout=0.1, backend="bucketed" if path == "plain" else "triton")
     encoder = replace(preset.encoder, num_layers=LAYERS, num_heads=HEADS, mlp_dim=DIM, attention=attention)
@@ -79,7 +80,7 @@ def losses(trainer: Trainer, seed: int) -> list[float]:
             if len(pieces[0]) < BATCH or len(found) == STEPS:
                 break
             set_rate(trainer.optimizer, rate_at((len(found) + 0.5) / STEPS, trainer.config))
-            trainer.model.train()
+            trainer.forward.train()
             loss, count = trainer.step(pieces)
             trainer.state.step += 1
             found.append(loss / count)

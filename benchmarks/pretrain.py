@@ -26,10 +26,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tokengt.batch import GraphBatch
 from tokengt.data.datasets import bundled
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.splits import random_split
 from tokengt.interop.molecules import canonical_smiles, pack_molecules
+from tokengt.interop.smiles import batch_of_molecules
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.presets import PRETRAINED, small
 from tokengt.structure.laplacian import laplacian_eigenvectors, laplacian_fact
@@ -65,7 +66,7 @@ def pack(count: int, seed: int) -> None:
     values = np.concatenate([part[2] for part in found])
     edges = np.nanquantile(values, np.arange(1, TENTHS + 1) / (TENTHS + 1), axis=0)
     above = (values[:, None] > edges).reshape(len(values), -1)
-    graphs = PackedGraphs.from_molecules(pack_molecules([smiles[i] for i in kept]))
+    graphs = batch_of_molecules(pack_molecules([smiles[i] for i in kept]))
     arrays = {name: tensor.numpy() for name, tensor in graphs.arrays().items()}
     arrays |= {
         "bits": np.concatenate([part[1] for part in found]),
@@ -103,7 +104,7 @@ def describe(rows: list[tuple[int, str]], used: set[str | None]) -> tuple[NDArra
     return np.array(kept), np.array(bits), np.array(values)
 
 
-def read_pack() -> tuple[PackedGraphs, Tensor]:
+def read_pack() -> tuple[GraphBatch, Tensor]:
     """The graphs, and [molecules, labels] with NaN for an assay that was not run."""
     with lzma.open(PACK) as file:
         arrays = dict(np.load(io.BytesIO(file.read()), allow_pickle=False))
@@ -114,12 +115,12 @@ def read_pack() -> tuple[PackedGraphs, Tensor]:
         np.where(assays < 0, np.nan, assays),
     ]
     targets = torch.cat([torch.from_numpy(part.astype(np.float32)) for part in labels], 1)
-    return PackedGraphs.from_arrays({name: torch.from_numpy(array) for name, array in arrays.items()}), targets
+    return GraphBatch.from_arrays({name: torch.from_numpy(array) for name, array in arrays.items()}), targets
 
 
-def eigenvectors(graphs: PackedGraphs, dim: int) -> Tensor:
+def eigenvectors(graphs: GraphBatch, dim: int) -> Tensor:
     parts = torch.split(torch.arange(len(graphs)), 4096)
-    return torch.cat([laplacian_eigenvectors(graphs.gather(part), dim).vectors.float() for part in parts])
+    return torch.cat([laplacian_eigenvectors(graphs.select(part), dim).vectors.float() for part in parts])
 
 
 def train(device: str, out: Path, training: TrainingConfig) -> None:

@@ -1,75 +1,53 @@
-"""GraphBatch: many graphs, packed end to end; what every model takes."""
+"""GraphBatch: one graph, a batch or a whole data set, packed end to end; what every model takes.
+
+Rows of all graphs lie one after another with offsets beside them, so that graphs of any size need no padding, and any
+of them are taken out by one vectorised gather. Node numbers are kept counted inside each graph, in any integer type:
+a data set in memory or on disk takes the narrowest (:meth:`GraphBatch.narrowed`).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Int, Integer, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from tokengt.facts import STRUCTURE, Bounds, CategoryBounds, CategoryRange, Cut, Fact, MergedEdges, Per, Rows, sources
 from tokengt.graph import NOTHING, Graph
-from tokengt.ragged import Segments
-from tokengt.validation import describe_features, whole_number
+from tokengt.level import Level as Level
+from tokengt.numbering import LocalIndex, narrowed
+from tokengt.ragged import Segments, to_device
+from tokengt.validation import checked_selection, describe_features, whole_number
 
 FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features", "graph_features")
-CategoryRange = tuple[list[int], list[int]]
-_Known = dict[str, tuple[Tensor, CategoryRange]]
-
-
-@dataclass(frozen=True, eq=False)
-class MergedEdges:
-    """Undirected edges behind a list of directed ones.
-
-    ``first[t]`` is the listed edge that stands for undirected edge t; ``of_edge[e]`` is the undirected edge of
-    listed edge e; ``segments`` packs the undirected edges by graph, in the order their first direction is listed.
-    """
-
-    first: Integer[Tensor, " merged"]
-    of_edge: Integer[Tensor, " edges"]
-    segments: Segments
-
-    def to(self, device: torch.device | str) -> "MergedEdges":
-        return MergedEdges(self.first.to(device), self.of_edge.to(device), self.segments.to(device))
-
-
-@dataclass(frozen=True, eq=False)
-class KnownPairs:
-    """Merged edges, and the very tensors they were found in: of others they say nothing."""
-
-    merged: MergedEdges
-    edge_index: Integer[Tensor, "order edges"]
-    edge_features: Shaped[Tensor, "edges _"] | None
-
-    def of(self, edge_index: Tensor, edge_features: Tensor | None) -> MergedEdges | None:
-        return self.merged if self.edge_index is edge_index and self.edge_features is edge_features else None
+_MERGED = "merged edges"
 
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
-    """Many graphs, packed: rows of all graphs one after another, with offsets. Indices are global.
+    """Many graphs, packed.
 
-    Build one with :meth:`collate`; take graphs out of a large one with :meth:`select` (vectorised, so a whole
-    data set can be one GraphBatch that mini-batches are cut from).
+    Build one with :meth:`collate`, :meth:`from_arrays` or :meth:`from_packed`; take graphs out of it with
+    :meth:`select`.
+
+    ``nodes``, ``edges`` and ``hyperedges`` say which rows belong to each graph, ``members`` which incidences belong to
+    each hyperedge. ``edge_numbers`` [order, edges] and ``member_numbers`` [incidences] name nodes; a model reads them
+    as :attr:`edge_index` and :attr:`hyperedge_nodes`. ``facts`` are what was worked out of the graphs before, by name.
     """
 
     nodes: Segments
     node_features: Shaped[Tensor, "nodes _"] | None
     edges: Segments
-    edge_index: Int[Tensor, "order edges"]
+    edge_numbers: LocalIndex
     edge_features: Shaped[Tensor, "edges _"] | None
     hyperedges: Segments
     members: Segments
-    hyperedge_nodes: Int[Tensor, " incidences"]
+    member_numbers: LocalIndex
     hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
     graph_features: Shaped[Tensor, "graphs _"] | None = None
     extras: tuple[Mapping[str, Any], ...] = ()
-    # Facts of the structure that were worked out before, a row a node: eigenvectors that need no second decomposition.
-    node_facts: Mapping[str, Shaped[Tensor, "nodes _"]] = field(default_factory=dict, repr=False)
-    # Which listed edges are two directions of one, where that was worked out before.
-    _pairs: KnownPairs | None = field(default=None, repr=False)
-    # Smallest and largest category of each column, beside the features they bound; cut or moved batches inherit them.
-    _ranges: _Known = field(default_factory=dict, repr=False)
+    facts: Mapping[str, Fact] = field(default_factory=dict, repr=False)
 
     @classmethod
     def collate(cls, graphs: Sequence[Graph]) -> "GraphBatch":
@@ -83,65 +61,198 @@ class GraphBatch:
         nodes = _segments([g.num_nodes for g in graphs], device)
         edges = _segments([g.num_edges for g in graphs], device)
         hyperedges = _segments([g.num_hyperedges for g in graphs], device)
-        sizes = torch.cat([g.hyperedge_offsets.diff() for g in graphs])
-        members = Segments.from_lengths(sizes.cpu(), device)
-        edge_shift = nodes.starts.index_select(0, edges.ids)
-        member_shift = nodes.starts.index_select(0, hyperedges.ids).index_select(0, members.ids)
-        return cls(
-            nodes=nodes,
-            node_features=_concatenate([g.node_features for g in graphs]),
-            edges=edges,
-            edge_index=torch.cat([g.edge_index for g in graphs], 1) + edge_shift,
-            edge_features=_concatenate([g.edge_features for g in graphs]),
-            hyperedges=hyperedges,
-            members=members,
-            hyperedge_nodes=torch.cat([g.hyperedge_nodes for g in graphs]) + member_shift,
-            hyperedge_features=_concatenate([g.hyperedge_features for g in graphs]),
-            graph_features=_concatenate([g.graph_features for g in graphs]),
-            extras=tuple(g.extras for g in graphs) if any(g.extras for g in graphs) else (),
+        members = Segments.from_lengths(torch.cat([g.hyperedge_offsets.diff() for g in graphs]).cpu(), device)
+        edge_numbers = torch.cat([g.edge_index for g in graphs], 1)
+        member_numbers = torch.cat([g.hyperedge_nodes for g in graphs])
+        return _known(
+            {
+                "nodes": nodes,
+                "node_features": _concatenate([g.node_features for g in graphs]),
+                "edges": edges,
+                "edge_numbers": LocalIndex(edges, nodes, local=edge_numbers),
+                "edge_features": _concatenate([g.edge_features for g in graphs]),
+                "hyperedges": hyperedges,
+                "members": members,
+                "member_numbers": LocalIndex(_incidences(hyperedges, members), nodes, local=member_numbers),
+                "hyperedge_features": _concatenate([g.hyperedge_features for g in graphs]),
+                "graph_features": _concatenate([g.graph_features for g in graphs]),
+                "extras": tuple(g.extras for g in graphs) if any(g.extras for g in graphs) else (),
+            }
         )
+
+    @classmethod
+    def from_packed(
+        cls,
+        *,
+        nodes: Segments,
+        edges: Segments,
+        hyperedges: Segments,
+        members: Segments,
+        edge_index: Int[Tensor, "order edges"],
+        hyperedge_nodes: Int[Tensor, " incidences"],
+        **features: Tensor | None,
+    ) -> "GraphBatch":
+        """Graphs whose node numbers count over the whole batch, as PyG's do; nothing is checked."""
+        return _known(
+            {
+                **dict.fromkeys(FEATURE_FIELDS),
+                **features,
+                "nodes": nodes,
+                "edges": edges,
+                "edge_numbers": LocalIndex(edges, nodes, packed=edge_index),
+                "hyperedges": hyperedges,
+                "members": members,
+                "member_numbers": LocalIndex(_incidences(hyperedges, members), nodes, packed=hyperedge_nodes),
+            }
+        )
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Tensor]) -> "GraphBatch":
+        """From the tensors of a store, by name; what a graph can do without may be absent."""
+        none = torch.zeros(len(arrays["node_offsets"]), dtype=torch.int64)
+        nodes, edges = _from_offsets(arrays["node_offsets"]), _from_offsets(arrays["edge_offsets"])
+        hyperedges = _from_offsets(arrays.get("hyperedge_offsets", none))
+        members = _from_offsets(arrays.get("member_offsets", none[:1]))
+        incidences = _incidences(hyperedges, members)
+        return _known(
+            {
+                **{name: arrays.get(name) for name in FEATURE_FIELDS},
+                "nodes": nodes,
+                "edges": edges,
+                "edge_numbers": LocalIndex(edges, nodes, local=arrays["edge_index"]),
+                "hyperedges": hyperedges,
+                "members": members,
+                "member_numbers": LocalIndex(incidences, nodes, local=arrays.get("hyperedge_nodes", none[:0])),
+            }
+        )
+
+    def arrays(self) -> dict[str, Tensor]:
+        """The inverse of :meth:`from_arrays`, node numbers local; hyperedges are left out when there are none."""
+        tensors: dict[str, Tensor | None] = {
+            "node_offsets": self.nodes.host,
+            "edge_offsets": self.edges.host,
+            "edge_index": self.edge_numbers.local,
+            **{name: getattr(self, name) for name in FEATURE_FIELDS},
+        }
+        if self.hyperedges.total:
+            tensors |= {
+                "hyperedge_offsets": self.hyperedges.host,
+                "member_offsets": self.members.host,
+                "hyperedge_nodes": self.member_numbers.local,
+            }
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
     def select(self, index: Sequence[int] | Tensor) -> "GraphBatch":
         """The graphs at these places, in this order (repeats allowed), without a loop over graphs.
 
-        ``index`` holds integers (negative ones count from the end), or one boolean a graph.
+        ``index`` holds integers (negative ones count from the end), or one boolean per graph. It is read on the CPU,
+        so that selecting from a data set on a GPU never waits for the GPU.
         """
-        chosen = _checked_selection(index, self.num_graphs)
-        node_rows, nodes = self.nodes.take(chosen)
-        edge_rows, edges = self.edges.take(chosen)
-        hyper_rows, hyperedges = self.hyperedges.take(chosen)
-        member_rows, members = self.members.take(hyper_rows.cpu())
-        shift = nodes.starts - self.nodes.starts.index_select(0, chosen.to(self.device))
-        edge_shift = shift.index_select(0, edges.ids)
-        member_shift = shift.index_select(0, hyperedges.ids).index_select(0, members.ids)
-        features = {
+        chosen = checked_selection(index, len(self))
+        there = to_device(chosen, self.device)
+        node_rows, nodes = self.nodes.take(chosen, there)
+        edge_rows, edges = self.edges.take(chosen, there)
+        if self.hyperedges.total:
+            hyper_rows, hyperedges = self.hyperedges.take(chosen, there)
+            member_rows, incidences = self.member_numbers.entries.take(chosen, there)
+            members = self.members.chosen(self.hyperedges.host_rows(chosen))
+        else:
+            hyperedges = incidences = Segments.uniform(len(chosen), 0, self.device)
+            members = Segments.uniform(0, 0, self.device)
+            hyper_rows = member_rows = there[:0]
+        fields = {
+            "nodes": nodes,
             "node_features": _rows(self.node_features, node_rows),
+            "edges": edges,
+            "edge_numbers": self.edge_numbers.take(edge_rows, edges, nodes),
             "edge_features": _rows(self.edge_features, edge_rows),
+            "hyperedges": hyperedges,
+            "members": members,
+            "member_numbers": self.member_numbers.take(member_rows, incidences, nodes),
             "hyperedge_features": _rows(self.hyperedge_features, hyper_rows),
-            "graph_features": _rows(self.graph_features, chosen.to(self.device)),
+            "graph_features": _rows(self.graph_features, there),
+            "extras": tuple(self.extras[place] for place in chosen.tolist()) if self.extras else (),
         }
-        return GraphBatch(
-            nodes=nodes,
-            node_features=features["node_features"],
-            edges=edges,
-            edge_index=self.edge_index.index_select(1, edge_rows) + edge_shift,
-            edge_features=features["edge_features"],
-            hyperedges=hyperedges,
-            members=members,
-            hyperedge_nodes=self.hyperedge_nodes.index_select(0, member_rows) + member_shift,
-            hyperedge_features=features["hyperedge_features"],
-            graph_features=features["graph_features"],
-            extras=tuple(self.extras[i] for i in chosen.tolist()) if self.extras else (),
-            node_facts={name: fact.index_select(0, node_rows) for name, fact in self.node_facts.items()},
-            _ranges=self._inherited(features),
-        )
+        cut = Cut(chosen, there, self.nodes, node_rows, edge_rows)
+        return _known(fields, {n: fact.select(cut, fields) for n, fact in self.facts.items() if fact.holds_in(self)})
+
+    def to(self, device: torch.device | str) -> "GraphBatch":
+        segments = {name: getattr(self, name).to(device) for name in ("nodes", "edges", "hyperedges", "members")}
+        incidences = _incidences(segments["hyperedges"], segments["members"])
+        changed = {
+            **segments,
+            **{name: _moved(getattr(self, name), device) for name in FEATURE_FIELDS},
+            "edge_numbers": self.edge_numbers.moved(segments["edges"], segments["nodes"]),
+            "member_numbers": self.member_numbers.moved(incidences, segments["nodes"]),
+        }
+        return self._changed(changed)
+
+    def narrowed(self) -> "GraphBatch":
+        """The same graphs in the narrowest integers that hold them, floats in float32: what a store keeps."""
+        changed: dict[str, Any] = {
+            name: None if (features := getattr(self, name)) is None else narrowed(features) for name in FEATURE_FIELDS
+        }
+        if self.graph_features is not None:
+            changed["graph_features"] = self.graph_features.float()
+        changed |= {name: getattr(self, name).narrowed() for name in STRUCTURE}
+        return self._changed({**changed, "extras": ()})
+
+    def _changed(self, changed: Mapping[str, Any]) -> "GraphBatch":
+        """The same graphs in other tensors; facts that hold of the old ones hold of these."""
+        fields = {**vars(self), **changed}
+        del fields["facts"]
+        return _known(fields, {name: fact.moved(fields) for name, fact in self.facts.items() if fact.holds_in(self)})
+
+    def with_fact(self, name: str, rows: Shaped[Tensor, "rows *rest"], per: Per = "node") -> "GraphBatch":
+        """The same, knowing one row per node, or one per ordered pair of nodes, that follows from the structure."""
+        count = self.nodes.total if per == "node" else self.nodes.pairs.total
+        if len(rows) != count:
+            raise ValueError(f"fact {name!r} has {len(rows)} rows; expected {count}: one row per {per}")
+        return self._with(name, Rows(per, rows, sources(STRUCTURE, vars(self))))
+
+    def fact(self, name: str) -> Shaped[Tensor, "rows *rest"] | None:
+        """The rows that :meth:`with_fact` was given under this name, if they hold of this batch; else None."""
+        known = self._fact(name)
+        return known.rows if isinstance(known, Rows) else None
+
+    def with_merged(self, merged: MergedEdges) -> "GraphBatch":
+        """The same, knowing which listed edges are two directions of one."""
+        return self._with(_MERGED, merged)
+
+    @property
+    def merged(self) -> MergedEdges | None:
+        """Which listed edges are two directions of one, if that is known."""
+        known = self._fact(_MERGED)
+        return known if isinstance(known, MergedEdges) else None
+
+    def category_range(self, name: str) -> CategoryRange | None:
+        """Bounds on the integer features called ``name``: smallest and largest value of every column, or None.
+
+        A batch cut from a larger one answers with the larger one's bounds.
+        """
+        features = getattr(self, name)
+        known = self._fact(_bounds(name))
+        if isinstance(known, CategoryBounds):
+            return known.bounds.columns
+        return None if features is None else Bounds(features).columns
+
+    def with_graph_features(self, features: Float[Tensor, "graphs _"]) -> "GraphBatch":
+        return replace(self, graph_features=features)
+
+    def _fact(self, name: str) -> Fact | None:
+        known = self.facts.get(name)
+        return known if known is not None and known.holds_in(self) else None
+
+    def _with(self, name: str, fact: Fact) -> "GraphBatch":
+        return replace(self, facts={**self.facts, name: fact})
 
     def unbatch(self) -> list[Graph]:
         """The graphs, each with its own node numbers again."""
         return list(self)
 
     def __len__(self) -> int:
-        return self.num_graphs
+        """The number of graphs."""
+        return self.nodes.count
 
     def __getitem__(self, place: int) -> Graph:
         """Graph number ``place`` (views of this batch's tensors where possible); :meth:`select` takes several."""
@@ -156,10 +267,10 @@ class GraphBatch:
         member_a, member_b = self.members.host[hyper_a].item(), self.members.host[hyper_b].item()
         return Graph(
             _slice(self.node_features, node_a, node_b),
-            self.edge_index[:, edge_a:edge_b] - node_a,
+            self.edge_numbers.local[:, edge_a:edge_b],
             _slice(self.edge_features, edge_a, edge_b),
             num_nodes=node_b - node_a,
-            hyperedge_nodes=self.hyperedge_nodes[member_a:member_b] - node_a,
+            hyperedge_nodes=self.member_numbers.local[member_a:member_b],
             hyperedge_offsets=self.members.offsets[hyper_a : hyper_b + 1] - member_a,
             hyperedge_features=_slice(self.hyperedge_features, hyper_a, hyper_b),
             graph_features=_slice(self.graph_features, place, place + 1),
@@ -169,51 +280,15 @@ class GraphBatch:
     def __iter__(self) -> Iterator[Graph]:
         return (self[place] for place in range(len(self)))
 
-    def to(self, device: torch.device | str) -> "GraphBatch":
-        features = {name: _moved(getattr(self, name), device) for name in FEATURE_FIELDS}
-        index, merged = self.edge_index.to(device), self.merged
-        return GraphBatch(
-            nodes=self.nodes.to(device),
-            node_features=features["node_features"],
-            edges=self.edges.to(device),
-            edge_index=index,
-            edge_features=features["edge_features"],
-            hyperedges=self.hyperedges.to(device),
-            members=self.members.to(device),
-            hyperedge_nodes=self.hyperedge_nodes.to(device),
-            hyperedge_features=features["hyperedge_features"],
-            graph_features=features["graph_features"],
-            extras=self.extras,
-            node_facts={name: fact.to(device) for name, fact in self.node_facts.items()},
-            _pairs=None if merged is None else KnownPairs(merged.to(device), index, features["edge_features"]),
-            _ranges=self._inherited(features),
-        )
-
-    def category_range(self, name: str) -> CategoryRange | None:
-        """Bounds on the integer features called ``name``: smallest and largest value a column, or None.
-
-        A batch cut from a larger one answers with the larger one's bounds.
-        """
-        features = getattr(self, name)
-        known = self._ranges.get(name)
-        if known is not None and known[0] is features:
-            return known[1]
-        bounds = category_bounds(features)
-        if bounds is not None:
-            self._ranges[name] = features, bounds
-        return bounds
-
-    def _inherited(self, features: Mapping[str, Tensor | None]) -> _Known:
-        """This batch's ranges for features taken or moved from it; on a GPU, asking anew would mean to wait for it."""
-        ranges = {name: self.category_range(name) for name in FEATURE_FIELDS}
-        return {
-            name: (part, bounds) for name, part in features.items() if part is not None and (bounds := ranges[name])
-        }
+    @property
+    def edge_index(self) -> Int[Tensor, "order edges"]:
+        """The nodes of every edge, counted over the whole batch: int64, worked out once."""
+        return self.edge_numbers.packed
 
     @property
-    def merged(self) -> MergedEdges | None:
-        """Which listed edges are two directions of one, if that is known."""
-        return None if self._pairs is None else self._pairs.of(self.edge_index, self.edge_features)
+    def hyperedge_nodes(self) -> Int[Tensor, " incidences"]:
+        """The nodes of every hyperedge, one hyperedge after another, counted over the whole batch: int64."""
+        return self.member_numbers.packed
 
     @property
     def num_graphs(self) -> int:
@@ -233,11 +308,23 @@ class GraphBatch:
 
     @property
     def order(self) -> int:
-        return self.edge_index.shape[0]
+        return self.edge_numbers.shape[0]
 
     @property
     def device(self) -> torch.device:
-        return self.edge_index.device
+        return self.edge_numbers.device
+
+    @property
+    def nbytes(self) -> int:
+        """What the arrays and the facts take, on disk or in a GPU's memory."""
+        held = (fact.nbytes for fact in self.facts.values() if fact.holds_in(self))
+        return sum(tensor.nbytes for tensor in self.arrays().values()) + sum(held)
+
+    def level_rows(self, level: Level) -> Segments:
+        """Which rows of a table of labels belong to every graph: its one row, its nodes or its edges."""
+        if level == "graph":
+            return Segments.uniform(len(self), 1, self.device)
+        return self.nodes if level == "node" else self.edges
 
     def graph_of_row(self, segments: Segments, row: int) -> tuple[int, int]:
         """Which graph a packed row belongs to, and the row's place inside it: for error messages."""
@@ -253,29 +340,18 @@ class GraphBatch:
         )
 
 
-def category_bounds(features: Shaped[Tensor, "rows _"] | None) -> CategoryRange | None:
-    """Smallest and largest value of each column; None for floats and for no rows."""
-    if features is None or features.is_floating_point() or features.numel() == 0:
-        return None
-    low, high = torch.aminmax(features, dim=0)
-    return low.tolist(), high.tolist()
+def _known(fields: dict[str, Any], facts: dict[str, Fact] | None = None) -> GraphBatch:
+    """A batch of these fields that knows where to find the bounds of its categories."""
+    facts = {} if facts is None else facts
+    for name in FEATURE_FIELDS:
+        features = fields[name]
+        if features is not None and not features.is_floating_point() and _bounds(name) not in facts:
+            facts[_bounds(name)] = CategoryBounds(Bounds(features), (name,), (features,))
+    return GraphBatch(**fields, facts=facts)
 
 
-def _checked_selection(index: Sequence[int] | Tensor, graphs: int) -> Int[Tensor, " chosen"]:
-    """Places of graphs, 0 to ``graphs - 1``, on the CPU."""
-    chosen = torch.as_tensor(index).cpu()
-    if chosen.dtype == torch.bool and chosen.shape == (graphs,):
-        chosen = torch.nonzero(chosen).flatten()
-    if chosen.numel() == 0:
-        raise ValueError("select needs at least one graph, got an empty index")
-    if chosen.ndim != 1 or chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
-        raise ValueError(
-            f"select needs a list of integers or {graphs} booleans, got {chosen.dtype} of shape {list(chosen.shape)}"
-        )
-    low, high = (int(bound) for bound in torch.aminmax(chosen))
-    if low < -graphs or high >= graphs:
-        raise ValueError(f"graph {low if low < -graphs else high} is out of range for a batch of {graphs} graphs")
-    return chosen.long().remainder(graphs)
+def _bounds(name: str) -> str:
+    return f"bounds of {name}"
 
 
 def _check_alike(graphs: Sequence[Graph]) -> None:
@@ -305,6 +381,20 @@ def _check_alike(graphs: Sequence[Graph]) -> None:
 
 def _segments(lengths: list[int], device: torch.device) -> Segments:
     return Segments.from_lengths(torch.tensor(lengths, dtype=torch.int64), device)
+
+
+def _from_offsets(offsets: Int[Tensor, " bounds"]) -> Segments:
+    # Offsets are asked for all the time: in memory, not in a mapped file.
+    host = offsets.clone()
+    return Segments(host, host)
+
+
+def _incidences(hyperedges: Segments, members: Segments) -> Segments:
+    """Which members of hyperedges belong to every graph."""
+    if hyperedges.total == 0:
+        return hyperedges
+    host = members.host.index_select(0, hyperedges.host)
+    return Segments(to_device(host, members.offsets.device), host)
 
 
 def _concatenate(parts: list[Tensor | None]) -> Tensor | None:

@@ -3,26 +3,26 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.data.batching import evaluation_batches, tokens_at_once
-from tokengt.data.packed import PackedGraphs
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
-from tokengt.models.tokengt.model import TokenGT
-from tokengt.training.parts import level_rows, token_counts
+from tokengt.interop.smiles import batch_of_molecules
+from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.own import as_model, copy_of
+from tokengt.models.passes import Over, Prediction, check_passes, run_passes, summarise
+from tokengt.models.pretrained import CONFIG, WEIGHTS, read_weights, restore
 from tokengt.training.processes import Device, DeviceConfig
 from tokengt.training.spec import Descriptors, RunSpec, read_run
 from tokengt.training.tasks import Task
-
-Spread = Literal["identifiers", "dropout"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,8 @@ class Predictions:
     """Predictions of many inputs, in order; to NumPy and to loops it is the array ``mean``.
 
     ``mean`` [rows, targets or classes] are natural units or probabilities, NaN for an input that could not be read;
-    ``std`` is their spread, where it was asked for; ``problems`` are the reasons by place.
+    ``std`` is their spread over draws and models, None where there is a single pass; ``problems`` are the reasons by
+    place.
     """
 
     mean: NDArray[np.float64]
@@ -51,27 +52,17 @@ class Predictions:
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
-    """One model, with the scaling it was trained with."""
+class Trained:
+    """One trained model, with the scaling it was trained with."""
 
-    model: TokenGT
+    model: Model
     task: Task
     descriptors: Descriptors
 
-    def predictions(self, batch: GraphBatch, draw: int = 0) -> Float[Tensor, "rows out"]:
-        return self.task.predictions(self.model(batch, draw=draw)).cpu()
-
-    def another(self, batch: GraphBatch, draw: int, spread: Spread) -> Float[Tensor, "rows out"]:
-        """Pass number ``draw``: the same numbers every time it is asked for."""
-        if spread == "identifiers":
-            return self.predictions(batch, draw)
-        with torch.random.fork_rng(range(torch.cuda.device_count())):
-            torch.manual_seed(draw)
-            self.model.train()
-            try:
-                return self.predictions(batch)
-            finally:
-                self.model.eval()
+    def passes(self, batch: GraphBatch, draws: int, over: Over) -> list[Float[Tensor, "rows out"]]:
+        """Predictions of every draw: the same numbers every time they are asked for."""
+        outputs = run_passes(self.model, draws, over, lambda draw: self.model(batch, draw=draw))
+        return [self.task.predictions(output).cpu() for output in outputs]
 
 
 class Predictor:
@@ -83,12 +74,12 @@ class Predictor:
         device: where the models are.
     """
 
-    def __init__(self, spec: RunSpec, members: Sequence[Member], device: torch.device) -> None:
+    def __init__(self, spec: RunSpec, members: Sequence[Trained], device: torch.device) -> None:
         self.spec, self.members, self.device = spec, members, device
 
     @classmethod
-    def load(cls, folder: str | Path, device: Device = "auto") -> "Predictor":
-        """Read a run.
+    def load(cls, folder: str | Path, device: Device = "auto", model: nn.Module | None = None) -> "Predictor":
+        """Read a run. A run of your own module needs it again: ``model`` gets the run's weights.
 
         Raises:
             ValueError: one sentence: the folder holds no finished run.
@@ -97,11 +88,12 @@ class Predictor:
         spec = read_run(folder)
         where = torch.device(DeviceConfig(device).resolved)
         members = []
-        for home in [folder / "members" / name for name in spec.members] or [folder]:
-            if not (home / "model.safetensors").is_file():
+        for name in spec.members or (None,):
+            home = folder if name is None else folder / "members" / name
+            own = spec if name is None else read_run(home)
+            if not (home / WEIGHTS).is_file():
                 raise ValueError(f"{home} is not trained to the end; go on with the same command and --resume")
-            own = read_run(home)
-            members.append(Member(TokenGT.from_pretrained(home, where), own.task, own.descriptors))
+            members.append(Trained(_restored(home, own.model, model, where), own.task, own.descriptors))
         return cls(spec, members, where)
 
     @property
@@ -109,23 +101,18 @@ class Predictor:
         return self.spec.task
 
     def predict(
-        self,
-        inputs: Any,
-        *,
-        descriptors: Any = None,
-        uncertainty: int = 0,
-        spread: Spread = "identifiers",
+        self, inputs: Any, *, descriptors: Any = None, draws: int = 1, over: Over = "identifiers"
     ) -> Predictions:
         """Predictions of SMILES, or of graphs as a model takes them (PyG data, Graphs, a GraphBatch).
 
         Args:
             inputs: a list of SMILES, one SMILES, or graphs. A SMILES that cannot be read costs the others nothing.
             descriptors: [inputs, columns] the extra numbers the model was trained with, in their order.
-            uncertainty: passes that ``std`` is taken over, 2 or more; 0 for none.
-            spread: what differs between passes: "identifiers" (signs or random draws) or "dropout" as well.
+            draws: passes of each model whose mean is the prediction; ``std`` is their spread. One draw repeats.
+            over: what differs between draws: "identifiers" (signs or random draws) or "dropout".
         """
         graphs, kept, count, problems = self._read(inputs, descriptors)
-        mean, std = self.predict_graphs(graphs, uncertainty, spread)
+        mean, std = self.predict_graphs(graphs, draws, over)
         if self.spec.level != "graph":
             return Predictions(mean.numpy(), None if std is None else std.numpy(), problems)
         spreads = None if std is None else _scattered(std, kept, count)
@@ -136,14 +123,14 @@ class Predictor:
         graphs, kept, count, _ = self._read(inputs, descriptors)
         return _scattered(self.embed_graphs(graphs), kept, count)
 
-    def _read(self, inputs: Any, descriptors: Any) -> tuple[PackedGraphs, NDArray[np.int64], int, dict[int, str]]:
+    def _read(self, inputs: Any, descriptors: Any) -> tuple[GraphBatch, NDArray[np.int64], int, dict[int, str]]:
         """Inputs as graphs, the places of those that could be read, how many there are, and the reasons of the rest."""
         texts = _texts(inputs)
         if texts is not None:
             graphs, kept, problems = self.read_texts(texts)
             count = len(texts)
         else:
-            graphs, problems = PackedGraphs.from_batch(as_batch(inputs)), {}
+            graphs, problems = as_batch(inputs), {}
             count, kept = len(graphs), np.arange(len(graphs))
         if descriptors is not None or self.spec.descriptors.names:
             graphs = graphs.with_graph_features(self._descriptors(descriptors, count)[torch.from_numpy(kept)])
@@ -151,69 +138,57 @@ class Predictor:
 
     def read_texts(
         self, texts: Sequence[Any], kind: TextKind = "smiles"
-    ) -> tuple[PackedGraphs, NDArray[np.int64], dict[int, str]]:
+    ) -> tuple[GraphBatch, NDArray[np.int64], dict[int, str]]:
         """Molecules as this run's policy reads them, their places, and the reasons of those that cannot be read."""
         if self.spec.molecules is None:
             raise ValueError("this run was trained on graphs that are no molecules; expected graphs, got text")
         packed = pack_molecules([text if isinstance(text, str) else "" for text in texts], self.spec.molecules, kind)
         named = {place: f"expected text, got {text!r}" for place, text in enumerate(texts) if not isinstance(text, str)}
-        return PackedGraphs.from_molecules(packed), packed.kept, dict(packed.problems) | named
+        return batch_of_molecules(packed), packed.kept, dict(packed.problems) | named
 
-    @torch.no_grad()
-    def predict_graphs(
-        self, graphs: PackedGraphs, uncertainty: int = 0, spread: Spread = "identifiers"
-    ) -> tuple[Float[Tensor, "rows out"], Float[Tensor, "rows out"] | None]:
+    def predict_graphs(self, graphs: GraphBatch, draws: int = 1, over: Over = "identifiers") -> Prediction:
         """Prediction and spread of every row (graph, node or edge); ``graph_features`` are descriptors as measured.
 
-        The prediction is that of the canonical identifiers, averaged over the models, with or without a spread.
+        The prediction is the mean over all draws of all models; a single pass has no spread.
         """
-        self._check_spread(uncertainty, spread)
-        rows = level_rows(graphs, self.spec.level)
+        for member in self.members:
+            check_passes(member.model, draws, over)
+        rows = graphs.level_rows(self.spec.level)
         mean = torch.full((rows.total, self.task.out_dim), torch.nan, dtype=torch.float64)
-        std = torch.full_like(mean, torch.nan) if uncertainty else None
+        std = torch.full_like(mean, torch.nan) if draws * len(self.members) > 1 else None
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
         for places in self._batches(graphs):
             index, _ = rows.take(places)
-            firsts, passes = [], []
+            passes = []
             for member, own in zip(self.members, inputs, strict=True):
-                batch = own.gather(places).to(self.device)
-                firsts.append(member.predictions(batch))
-                passes += [member.another(batch, draw, spread) for draw in range(uncertainty)]
-            mean[index] = torch.stack(firsts).mean(0)
-            if std is not None:
-                std[index] = torch.stack(passes).std(0)
-        return mean, std
+                passes += member.passes(own.select(places).to(self.device), draws, over)
+            told = summarise(passes)
+            mean[index] = told.mean
+            if std is not None and told.std is not None:
+                std[index] = told.std
+        return Prediction(mean, std)
 
     @torch.no_grad()
-    def embed_graphs(self, graphs: PackedGraphs) -> Float[Tensor, "graphs dim"]:
-        """Encoded [graph] tokens (the pooled tokens of a model without); those of several models side by side."""
+    def embed_graphs(self, graphs: GraphBatch) -> Float[Tensor, "graphs dim"]:
+        """One vector per graph, as its model embeds it; those of several models side by side."""
         out = torch.zeros(len(graphs), self.width)
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
         for places in self._batches(graphs):
-            found = []
-            for member, own in zip(self.members, inputs, strict=True):
-                tokens = member.model.encode(own.gather(places).to(self.device))
-                found.append((tokens.pooled if tokens.graph_rows is None else tokens.graph).float().cpu())
-            out[places] = torch.cat(found, 1)
+            vectors = [
+                member.model.embed(own.select(places).to(self.device)).float().cpu()
+                for member, own in zip(self.members, inputs, strict=True)
+            ]
+            out[places] = torch.cat(vectors, 1)
         return out
 
     @property
     def width(self) -> int:
         """The length of an embedding."""
-        return sum(member.model.config.dim for member in self.members)
+        return sum(member.model.embedding_width for member in self.members)
 
-    def _batches(self, graphs: PackedGraphs) -> list[Tensor]:
-        undirected = self.spec.model.tokens.layout == "undirected"
-        tokens = token_counts(graphs, undirected)
-        return evaluation_batches(torch.arange(len(graphs)), tokens, tokens_at_once(self.device))
-
-    def _check_spread(self, uncertainty: int, spread: str) -> None:
-        if spread not in get_args(Spread):
-            raise ValueError(f"spread is {spread!r}; expected 'identifiers' or 'dropout'")
-        if uncertainty < 0 or uncertainty == 1:
-            raise ValueError(f"uncertainty is {uncertainty}; expected 2 or more passes, or 0 for no spread")
-        if uncertainty and spread == "identifiers" and self.spec.model.identifiers.kind == "none":
-            raise ValueError("this model has no identifiers to draw; take the spread over dropout passes instead")
+    def _batches(self, graphs: GraphBatch) -> list[Tensor]:
+        costs = self.members[0].model.costs(graphs)
+        return evaluation_batches(torch.arange(len(graphs)), costs, tokens_at_once(self.device))
 
     def _descriptors(self, values: Any, count: int) -> Float[Tensor, "rows columns"]:
         names = self.spec.descriptors.names
@@ -227,9 +202,24 @@ class Predictor:
         return found.float()
 
 
-def load(folder: str | Path, device: Device = "auto") -> Predictor:
-    """A trained run, ready to predict: ``tokengt.load("runs/esol").predict(["CCO"])``."""
-    return Predictor.load(folder, device)
+def load(folder: str | Path, device: Device = "auto", model: nn.Module | None = None) -> Predictor:
+    """A trained run, ready to predict: ``tokengt.load("runs/esol").predict(["CCO"])``.
+
+    A run of your own module needs one like it, whose weights are replaced: ``tokengt.load(run, model=MyModule(...))``.
+    """
+    return Predictor.load(folder, device, model)
+
+
+def _restored(home: Path, config: ModelConfig, given: nn.Module | None, device: torch.device) -> Model:
+    """The trained model of a folder: built from its config, or a copy of the caller's own module with its weights."""
+    if given is None:
+        return restore(config.build, read_weights(home), home, device)
+    own = as_model(given)
+    if own.config.kind != config.kind:
+        raise ValueError(
+            f"{home / CONFIG} describes a model of kind {config.kind!r}; leave out model=: it can be built"
+        )
+    return restore(lambda: copy_of(own, None), read_weights(home), home, device)
 
 
 def _texts(inputs: Any) -> list[Any] | None:
@@ -243,7 +233,7 @@ def _texts(inputs: Any) -> list[Any] | None:
     return list(inputs) if not inputs or any(isinstance(each, str) for each in inputs) else None
 
 
-def _scaled(graphs: PackedGraphs, descriptors: Descriptors) -> PackedGraphs:
+def _scaled(graphs: GraphBatch, descriptors: Descriptors) -> GraphBatch:
     if graphs.graph_features is None or not descriptors.mean:
         return graphs
     return graphs.with_graph_features(descriptors.scaled(graphs.graph_features))

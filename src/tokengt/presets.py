@@ -7,9 +7,11 @@ from typing import Literal
 from tokengt.attention import FavorConfig, SoftmaxConfig
 from tokengt.block import EncoderConfig
 from tokengt.interop.smiles import ATOM_CATEGORIES, BOND_CATEGORIES
+from tokengt.models.contract import ModelConfig
 from tokengt.models.features import FeatureSpec
+from tokengt.models.gin import GinConfig
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig
+from tokengt.models.tokengt.identifiers import LaplacianIds, OrfIds
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 
@@ -35,11 +37,7 @@ def regression(ids: Ids = "laplacian") -> TokenGTConfig:
     MLP width, input norm and the split of dropout are the authors' code's; the paper does not give them.
     """
     _check_ids(ids)
-    identifiers = (
-        IdentifierConfig(kind="laplacian", dim=16, dropout=0.2)
-        if ids == "laplacian"
-        else IdentifierConfig(kind="orf", dim=64)
-    )
+    identifiers = LaplacianIds(dim=16, dropout=0.2) if ids == "laplacian" else OrfIds(dim=64)
     return TokenGTConfig(
         dim=768,
         tokens=molecule_tokens(),
@@ -61,7 +59,7 @@ def regression_performer() -> TokenGTConfig:
     base = regression("laplacian")
     return replace(
         base,
-        identifiers=replace(base.identifiers, dropout=0.0),
+        identifiers=LaplacianIds(dim=16),
         encoder=replace(base.encoder, attention=FavorConfig(), drop_path=0.0),
     )
 
@@ -72,7 +70,7 @@ def basis(ids: Ids = "laplacian") -> TokenGTConfig:
     return TokenGTConfig(
         dim=1024,
         tokens=TokensConfig(graph_token=False, null_token=True),
-        identifiers=IdentifierConfig(kind=ids, dim=20 if ids == "laplacian" else 24),
+        identifiers=LaplacianIds(dim=20) if ids == "laplacian" else OrfIds(dim=24),
         encoder=EncoderConfig(num_layers=1, num_heads=15, head_dim=128, mlp_dim=1024, input_dropout=0.1),
         head=HeadConfig(level="node"),
     )
@@ -83,7 +81,7 @@ def small() -> TokenGTConfig:
     return TokenGTConfig(
         dim=96,
         tokens=replace(molecule_tokens(), layout="undirected"),
-        identifiers=IdentifierConfig(kind="laplacian", dim=16, dropout=0.1),
+        identifiers=LaplacianIds(dim=16, dropout=0.1),
         encoder=EncoderConfig(
             num_layers=4,
             num_heads=8,
@@ -95,14 +93,21 @@ def small() -> TokenGTConfig:
     )
 
 
-PRESETS: dict[str, Callable[[], TokenGTConfig]] = {
+def gin(virtual_node: bool = False) -> GinConfig:
+    """Message passing for molecules that trains on a laptop: 5 layers x 128."""
+    tokens = molecule_tokens()
+    return GinConfig(virtual_node=virtual_node, node_features=tokens.node_features, edge_features=tokens.edge_features)
+
+
+# What `tokengt train --preset` takes. Presets of a single experiment, such as basis(), are functions and not listed.
+PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "small": small,
     "small-pretrained": small,
     "regression-lap": lambda: regression("laplacian"),
     "regression-orf": lambda: regression("orf"),
     "regression-performer": regression_performer,
-    "basis-lap": lambda: basis("laplacian"),
-    "basis-orf": lambda: basis("orf"),
+    "gin": gin,
+    "gin-vn": lambda: gin(virtual_node=True),
 }
 
 # Presets whose weights come with the package, and their folder among its data (benchmarks/pretrain.py made them).

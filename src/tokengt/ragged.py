@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -40,16 +40,18 @@ class Bucket:
     mask: Bool[Tensor, "sequences width"] | None
 
 
-@dataclass(frozen=True, eq=False)
+@final
 class Segments:
     """Consecutive runs of rows: run s is rows ``offsets[s]`` up to ``offsets[s + 1]``.
 
     ``offsets`` lives with the data; ``host`` is the same on the CPU, so asking for a length never makes the
-    host wait for a GPU.
+    host wait for a GPU. Neither ever changes: what follows from them (lengths, ids, buckets, ...) is worked out when
+    it is first asked for and kept.
     """
 
-    offsets: Int[Tensor, " bounds"]
-    host: Int[Tensor, " bounds"]
+    def __init__(self, offsets: Int[Tensor, " bounds"], host: Int[Tensor, " bounds"]) -> None:
+        self.offsets = offsets
+        self.host = host
 
     @classmethod
     def from_lengths(cls, lengths: Int[Tensor, " segments"], device: torch.device | str | None = None) -> "Segments":
@@ -61,6 +63,9 @@ class Segments:
     @classmethod
     def uniform(cls, count: int, length: int, device: torch.device | str | None = None) -> "Segments":
         """``count`` segments of the same length."""
+        if length == 0:
+            host = torch.zeros(count + 1, dtype=torch.int64)
+            return cls(host if device is None else to_device(host, device), host)
         return cls.from_lengths(torch.full((count,), length, dtype=torch.int64), device)
 
     def to(self, device: torch.device | str) -> "Segments":
@@ -82,7 +87,7 @@ class Segments:
     def lengths(self) -> Int[Tensor, " segments"]:
         return self.offsets.diff()
 
-    @property
+    @cached_property
     def host_lengths(self) -> Int[Tensor, " segments"]:
         return self.host.diff()
 
@@ -108,16 +113,31 @@ class Segments:
         rows = torch.arange(self.total, device=self.offsets.device)
         return rows + (starts - self.starts).index_select(0, self.ids)
 
-    def take(self, index: Int[Tensor, " chosen"]) -> tuple[Int[Tensor, " rows"], "Segments"]:
+    @cached_property
+    def pairs(self) -> "Segments":
+        """Ordered pairs of rows of one segment: n * n of them for a segment of n rows."""
+        return Segments.from_lengths(self.host_lengths.square(), self.offsets.device)
+
+    def take(
+        self, index: Int[Tensor, " chosen"], there: Int[Tensor, " chosen"] | None = None
+    ) -> tuple[Int[Tensor, " rows"], "Segments"]:
         """Rows of the chosen segments, in that order, and the segments they form.
 
-        One vectorised gather: no loop over segments. ``index`` is a CPU tensor.
+        One vectorised gather: no loop over segments. ``index`` is a CPU tensor; ``there`` is the same on the device of
+        the data, for callers that need it more than once.
         """
-        # Of the chosen alone: there may be millions of others.
-        lengths = self.host.index_select(0, index + 1) - self.host.index_select(0, index)
-        chosen = Segments.from_lengths(lengths, self.offsets.device)
-        first = self.starts.index_select(0, to_device(index, self.offsets.device))
-        return chosen.placed(first), chosen
+        chosen = self.chosen(index)
+        if there is None:
+            there = to_device(index, self.offsets.device)
+        return chosen.placed(self.starts.index_select(0, there)), chosen
+
+    def chosen(self, index: Int[Tensor, " chosen"]) -> "Segments":
+        """Segments of the chosen ones' lengths, in that order; ``index`` is a CPU tensor."""
+        return Segments.from_lengths(self.host_lengths.index_select(0, index), self.offsets.device)
+
+    def host_rows(self, index: Int[Tensor, " chosen"]) -> Int[Tensor, " rows"]:
+        """Rows of the chosen segments on the CPU, wherever the data is."""
+        return Segments(self.host, self.host).take(index)[0]
 
     def filled(self, total: int, count: int, longest: int) -> "Segments":
         """The same and more behind them, up to ``total`` rows in ``count`` segments.
@@ -228,7 +248,7 @@ def reorder(
 
 
 def into_buckets(rows: Float[Tensor, "tokens *rest"], segments: Segments) -> list[Float[Tensor, "_ _ *rest"]]:
-    """Packed rows as one [sequences, width, ...] tensor a bucket. What padding holds must not reach any result."""
+    """Packed rows as one [sequences, width, ...] tensor per bucket. What padding holds must not reach any result."""
     shapes = [bucket.rows.shape for bucket in segments.buckets]
     if segments.in_order:
         parts = torch.split(rows, [shape.numel() for shape in shapes])

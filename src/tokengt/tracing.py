@@ -10,6 +10,7 @@ from torch._compile import _disable_dynamo
 P = ParamSpec("P")
 R = TypeVar("R")
 
+
 def eager_only(function: Callable[P, R]) -> Callable[P, R]:
     """Run ``function`` as plain Python inside a compiled model: its shapes are decided by the data.
 

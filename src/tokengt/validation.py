@@ -1,7 +1,7 @@
 """Checks of a graph's tensors: each failure is one sentence that names the field and what was expected."""
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -92,6 +92,23 @@ def check_distinct(members: Tensor, offsets: Tensor, nodes: int) -> None:
     if len(twice):
         hyperedge, node = divmod(int(keys[twice[0]]), nodes)
         raise ValueError(f"hyperedge {hyperedge} holds node {node} twice; expected distinct nodes")
+
+
+def checked_selection(index: Sequence[int] | Tensor, graphs: int) -> Tensor:
+    """Places of graphs, 0 to ``graphs - 1``, int64 on the CPU; none of them is fine."""
+    chosen = torch.as_tensor(index).cpu()
+    if chosen.numel() == 0:
+        return torch.empty(0, dtype=torch.int64)
+    if chosen.dtype == torch.bool and chosen.shape == (graphs,):
+        return torch.nonzero(chosen).flatten()
+    if chosen.ndim != 1 or chosen.dtype not in INTEGERS:
+        raise ValueError(
+            f"select needs a list of integers or {graphs} booleans, got {chosen.dtype} of shape {list(chosen.shape)}"
+        )
+    low, high = (int(bound) for bound in torch.aminmax(chosen))
+    if low < -graphs or high >= graphs:
+        raise ValueError(f"graph {low if low < -graphs else high} is out of range for a batch of {graphs} graphs")
+    return chosen.long() if low >= 0 else chosen.long().remainder(graphs)
 
 
 def checked_features(field: str, features: Tensor | None, rows: int) -> Tensor | None:

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from tokengt.batch import GraphBatch
 from tokengt.bench.shapes import MOLECULES, PHYSICS_EDGES, PHYSICS_NODES, Shape, make_sample
-from tokengt.data.packed import PackedGraphs
 from tokengt.interop.molecules import ATOM_CATEGORIES, ATOM_VOCABULARY, BOND_CATEGORIES
 
 
-def adjacency(graphs: PackedGraphs, place: int) -> torch.Tensor:
-    batch = graphs.gather([place])
+def adjacency(graphs: GraphBatch, place: int) -> torch.Tensor:
+    batch = graphs.select([place])
     found = torch.zeros(batch.num_nodes, batch.num_nodes, dtype=torch.int64)
     return found.index_put((batch.edge_index[0], batch.edge_index[1]), torch.tensor(1), accumulate=True)
 
@@ -49,8 +49,8 @@ def test_molecules_are_connected_simple_and_within_their_valence(shape: Shape) -
 
 def test_directions_are_paired_with_equal_features() -> None:
     graphs = make_sample("pcqm4mv2", 50).graphs
-    assert torch.equal(graphs.edge_index[0, 0::2], graphs.edge_index[1, 1::2])
-    assert torch.equal(graphs.edge_index[1, 0::2], graphs.edge_index[0, 1::2])
+    assert torch.equal(graphs.edge_numbers.local[0, 0::2], graphs.edge_numbers.local[1, 1::2])
+    assert torch.equal(graphs.edge_numbers.local[1, 0::2], graphs.edge_numbers.local[0, 1::2])
     assert graphs.edge_features is not None
     assert torch.equal(graphs.edge_features[0::2], graphs.edge_features[1::2])
 
@@ -63,7 +63,7 @@ def test_features_are_categories_and_say_what_the_graph_is() -> None:
     assert bool((graphs.edge_features < torch.tensor(BOND_CATEGORIES)).all())
     names = list(ATOM_VOCABULARY)
     for place in range(20):
-        joined, features = adjacency(graphs, place), graphs.gather([place]).node_features
+        joined, features = adjacency(graphs, place), graphs.select([place]).node_features
         assert features is not None
         assert torch.equal(joined.sum(1), features[:, names.index("degree")].long())
         assert torch.equal(in_a_ring(joined), features[:, names.index("is_in_ring")].bool())
@@ -93,8 +93,8 @@ def test_physics_is_one_graph_with_distinct_edges_both_ways() -> None:
     sample = make_sample("physics", 1)
     graphs = sample.graphs
     assert (len(graphs), graphs.nodes.total, graphs.edges.total) == (1, PHYSICS_NODES, 2 * PHYSICS_EDGES)
-    first, second = graphs.edge_index[:, 0::2].long()
-    assert torch.equal(graphs.edge_index[:, 1::2].long(), torch.stack([second, first]))
+    first, second = graphs.edge_numbers.local[:, 0::2].long()
+    assert torch.equal(graphs.edge_numbers.local[:, 1::2].long(), torch.stack([second, first]))
     assert bool((first < second).all())
     assert len(torch.unique(first * PHYSICS_NODES + second)) == PHYSICS_EDGES
     assert sample.targets.shape == (PHYSICS_NODES, 1)

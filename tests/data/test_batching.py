@@ -55,13 +55,13 @@ def test_a_budget_takes_the_longest_run_that_fits() -> None:
     shuffle = permutation(6, 0, 0)
     train = torch.empty(6, dtype=torch.int64)
     train[shuffle] = torch.arange(6)  # undoes the shuffle of this seed and epoch
-    steps = epoch_steps(train, tokens, BatchingConfig(batch_tokens=8), seed=0, epoch=0, pieces=1)
+    steps = epoch_steps(train, tokens, BatchingConfig(64, batch_tokens=8), seed=0, epoch=0, pieces=1)
     assert [step[0].tolist() for step in steps] == [[0, 1], [2], [4, 3], [5]]
 
 
 def test_pieces_are_dealt_to_and_fro() -> None:
     tokens = torch.tensor([10, 20, 30, 40, 50])
-    steps = epoch_steps(torch.arange(5), tokens, BatchingConfig(), seed=0, epoch=0, pieces=2)
+    steps = epoch_steps(torch.arange(5), tokens, BatchingConfig(64), seed=0, epoch=0, pieces=2)
     assert [[piece.tolist() for piece in step] for step in steps] == [[[4, 1, 0], [3, 2]]]
 
 
@@ -77,7 +77,7 @@ def test_seed_and_epoch_each_change_the_order_and_repeat_it() -> None:
 
 def test_an_empty_piece_when_a_step_is_short() -> None:
     (step,) = epoch_steps(
-        torch.tensor([7]), torch.ones(8, dtype=torch.int64), BatchingConfig(), seed=0, epoch=0, pieces=3
+        torch.tensor([7]), torch.ones(8, dtype=torch.int64), BatchingConfig(64), seed=0, epoch=0, pieces=3
     )
     assert [piece.tolist() for piece in step] == [[7], [], []]
     assert all(piece.dtype == torch.int64 for piece in step)
@@ -86,7 +86,7 @@ def test_an_empty_piece_when_a_step_is_short() -> None:
 def test_a_million_graphs_take_no_loop() -> None:
     tokens = torch.randint(20, 90, (1_000_000,))
     train = torch.arange(1_000_000)
-    for config in (BatchingConfig(batch_size=64), BatchingConfig(batch_tokens=4096)):
+    for config in (BatchingConfig(batch_size=64), BatchingConfig(64, batch_tokens=4096)):
         best = min(
             _seconds(lambda config=config: epoch_steps(train, tokens, config, seed=0, epoch=1, pieces=2))
             for _ in range(2)
@@ -120,4 +120,4 @@ def test_evaluation_batches_are_sorted_and_within_budget() -> None:
 def test_a_bad_setting_is_named(bad: dict[str, int]) -> None:
     (name,) = bad
     with pytest.raises(ValueError, match=f"{name} is"):
-        BatchingConfig(**bad)
+        BatchingConfig(**{"batch_size": 64, **bad})

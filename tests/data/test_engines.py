@@ -14,7 +14,7 @@ import pytest
 from tokengt.data import engines
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
-from tokengt.data.shards import Column, Plan, ShardArrays
+from tokengt.data.shards import Column, ShardArrays, ShardRecipe
 from tokengt.data.tables import Row, open_table
 
 SMILES = ["CO", "c1ccccc1", "C(", "CC(=O)O", "[Na+].[Cl-]", "N"]
@@ -26,10 +26,10 @@ def jobs(count: int) -> Iterator[engines.Job]:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> ShardRecipe:
     path = tmp_path / "table.csv"
     path.write_text("smiles\n")
-    return Plan.of(Recipe(smiles="smiles"), open_table(path))
+    return ShardRecipe.of(Recipe(smiles="smiles"), open_table(path))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def same(one: ShardArrays, other: ShardArrays) -> bool:
     )
 
 
-def test_processes_give_what_this_process_gives(plan: Plan, workers: list[subprocess.Popen[bytes]]) -> None:
+def test_processes_give_what_this_process_gives(plan: ShardRecipe, workers: list[subprocess.Popen[bytes]]) -> None:
     here = dict(engines.in_this_process(jobs(7), plan))
     there = dict(engines.in_processes(jobs(7), plan, 2))
     assert here.keys() == there.keys() == set(range(7))
@@ -61,7 +61,7 @@ def test_processes_give_what_this_process_gives(plan: Plan, workers: list[subpro
     assert [worker.poll() is not None for worker in workers] == [True, True]
 
 
-def test_few_shards_are_on_the_way(plan: Plan) -> None:
+def test_few_shards_are_on_the_way(plan: ShardRecipe) -> None:
     """Rows are read when there is room for them: memory does not grow with the file."""
     taken, most = 0, 0
 
@@ -77,7 +77,7 @@ def test_few_shards_are_on_the_way(plan: Plan) -> None:
     assert most <= 4
 
 
-def test_a_dead_worker_is_one_sentence(plan: Plan, workers: list[subprocess.Popen[bytes]]) -> None:
+def test_a_dead_worker_is_one_sentence(plan: ShardRecipe, workers: list[subprocess.Popen[bytes]]) -> None:
     def deadly() -> Iterator[engines.Job]:
         for job in jobs(6):
             if job.number == 2:
@@ -94,7 +94,7 @@ def test_a_dead_worker_is_one_sentence(plan: Plan, workers: list[subprocess.Pope
     assert "\n" not in sentence
 
 
-def test_stopping_early_ends_the_workers(plan: Plan, workers: list[subprocess.Popen[bytes]]) -> None:
+def test_stopping_early_ends_the_workers(plan: ShardRecipe, workers: list[subprocess.Popen[bytes]]) -> None:
     """What Ctrl-C does: the generator is closed in the middle."""
     results = engines.in_processes(jobs(50), plan, 2)
     next(results)
@@ -102,7 +102,7 @@ def test_stopping_early_ends_the_workers(plan: Plan, workers: list[subprocess.Po
     assert [worker.poll() for worker in workers] == [-9, -9]
 
 
-def test_an_error_in_a_worker_comes_back(plan: Plan) -> None:
+def test_an_error_in_a_worker_comes_back(plan: ShardRecipe) -> None:
     from dataclasses import replace
 
     wrong = replace(plan, text=Column("smiles", 5))

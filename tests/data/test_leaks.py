@@ -11,7 +11,6 @@ from tests.graphs import hypergraph
 from tokengt import Graph, GraphBatch, from_smiles
 from tokengt.data.datasets import esol
 from tokengt.data.leaks import graph_hashes, leaks, unseen_elements
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.splits import Split, random_split
 from tokengt.interop.molecules import MoleculePolicy, canonical_smiles
 from tokengt.testing import permute_graph
@@ -21,8 +20,8 @@ def _split(train: list[int], valid: list[int], test: list[int]) -> Split:
     return Split(*(torch.tensor(part, dtype=torch.int64) for part in (train, valid, test)))
 
 
-def _molecules(smiles: list[str]) -> PackedGraphs:
-    return PackedGraphs.from_batch(GraphBatch.collate([from_smiles(text) for text in smiles]))
+def _molecules(smiles: list[str]) -> GraphBatch:
+    return GraphBatch.collate([from_smiles(text) for text in smiles]).narrowed()
 
 
 def _hash(graph: Graph, rounds: int = 3) -> int:
@@ -94,7 +93,7 @@ def test_more_rounds_see_further() -> None:
     near, far = marked([5, 15]), marked([5, 16])
     assert _hash(near, 3) == _hash(far, 3)
     assert _hash(near, 16) != _hash(far, 16)
-    packed = PackedGraphs.from_batch(GraphBatch.collate([near, far]))
+    packed = GraphBatch.collate([near, far]).narrowed()
     assert not leaks(packed, _split([0], [], [1]))
 
 
@@ -160,7 +159,7 @@ def test_graph_features_tell_graphs_apart_but_not_molecules() -> None:
         Graph(base.node_features, base.edge_index, base.edge_features, graph_features=torch.tensor([[value]]))
         for value in (1.0, 2.0)
     ]
-    packed = PackedGraphs.from_batch(GraphBatch.collate(graphs))
+    packed = GraphBatch.collate(graphs).narrowed()
     assert not leaks(packed, _split([0], [], [1]))
     assert leaks(packed, _split([0], [], [1]), ["CCO", "CCO"])
 
@@ -177,7 +176,7 @@ def test_ten_thousand_molecules_take_no_loop() -> None:
     smiles = esol()[0]
     whole = _molecules(smiles)
     count = 10_000
-    many = PackedGraphs.from_batch(whole.gather(torch.arange(count) % len(smiles)))
+    many = whole.select(torch.arange(count) % len(smiles)).narrowed()
     start = time.perf_counter()
     report = leaks(many, random_split(count, 0))
     assert time.perf_counter() - start < 4  # 0.3 s alone on one core

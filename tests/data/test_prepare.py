@@ -83,7 +83,7 @@ def test_graphs_are_those_of_from_smiles(tmp_path: Path) -> None:
     texts = store.texts()
     assert texts is not None
     for place, text in enumerate(texts):
-        mine, expected = store.graphs.gather([place])[0], from_smiles(text)
+        mine, expected = store.graphs.select([place])[0], from_smiles(text)
         assert torch.equal(mine.node_features.long(), expected.node_features.long())
         assert torch.equal(mine.edge_index, expected.edge_index)
         assert torch.equal(mine.edge_features.long(), expected.edge_features.long())
@@ -349,8 +349,8 @@ def test_a_pyg_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert store.targets.nan_to_num(-1).flatten().tolist() == [1.0, 0.0, -1.0, 0.0]
     assert store.split is not None
     assert store.split.tolist() == [0, 1, -1, 0]
-    assert store.graphs.edge_index.dtype == torch.uint8
-    assert store.graphs.gather([0]).edge_index.tolist() == [[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]
+    assert store.graphs.edge_numbers.local.dtype == torch.uint8
+    assert store.graphs.select([0]).edge_index.tolist() == [[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]
     assert store.texts() is None
     assert rejected(out) == []
     prepare(source, out, recipe)

@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 
 from tokengt.data.manifest import Recipe
 from tokengt.data.merge import merged
-from tokengt.data.shards import Plan, ShardArrays, ShardFile, convert_shard
+from tokengt.data.shards import ShardArrays, ShardFile, ShardRecipe, convert_shard
 from tokengt.data.tables import Row, open_table
 from tokengt.data.tensorfile import Array
 
 TEXTS = ["CO", "C", "not a molecule", "c1ccccc1", "[Na+].[Cl-]", "C" * 300, "N#N"]
 
 
-def plan(tmp_path: Path, header: str, **options: object) -> Plan:
+def plan(tmp_path: Path, header: str, **options: object) -> ShardRecipe:
     path = tmp_path / "table.csv"
     path.write_text(f"{header}\n")
-    return Plan.of(Recipe(smiles="smiles", **options), open_table(path))  # type: ignore[arg-type]
+    return ShardRecipe.of(Recipe(smiles="smiles", **options), open_table(path))  # type: ignore[arg-type]
 
 
 def rows(*cells: tuple[str, ...]) -> list[Row]:
@@ -113,7 +113,7 @@ def test_mol_blocks_become_smiles(tmp_path: Path) -> None:
             molecule.SetProp("y", str(value))
             writer.write(molecule)
     table = open_table(path)
-    shard = convert_shard(list(table.rows()), Plan.of(Recipe(targets=("y",)), table))
+    shard = convert_shard(list(table.rows()), ShardRecipe.of(Recipe(targets=("y",)), table))
     assert shard.arrays["texts"].tobytes() == b"COCC=O"
     assert shard.arrays["targets"].tolist() == [[1.0], [2.0]]
     assert shard.arrays["lines"].tolist() == [1, 2]

@@ -14,6 +14,7 @@ from tokengt.data.prepare import prepare
 from tokengt.data.store import Store
 from tokengt.data.tensorfile import TensorStream
 from tokengt.interop.molecules import MoleculePolicy
+from tokengt.structure.facts import LaplacianVectors
 from tokengt.structure.laplacian import laplacian_eigenvectors, laplacian_fact
 
 SMILES = ["CCO", "c1ccccc1", "[Na+].[Cl-]", "C"]
@@ -40,7 +41,7 @@ def test_open_gives_back_what_was_prepared(folder: Path) -> None:
         assert store.lines.tolist() == [2, 3, 4, 5]
         assert store.split is None
         assert store.manifest.counts == {"graphs": 4, "nodes": 12, "edges": 16, "hyperedges": 0, "rows": 4}
-        batch = store.graphs.gather([1, 3])
+        batch = store.graphs.select([1, 3])
         expected = GraphBatch.collate([from_smiles("c1ccccc1"), from_smiles("C")])
         assert torch.equal(batch.edge_index, expected.edge_index)
 
@@ -75,7 +76,7 @@ def test_changed_and_missing_files_are_named(folder: Path) -> None:
         ("[]", "has format None"),
         (manifest.replace('"edges": 16', '"edges": 17'), "but the manifest beside it says"),
         (manifest.replace('"order"', '"orders"'), "orders is unknown"),
-        (manifest.replace('"level": "graph",', ""), "is not complete.*level"),
+        (manifest.replace('"level": "graph",', ""), "level is missing"),
     ):
         (folder / "manifest.json").write_text(broken)
         with pytest.raises(ValueError, match=sentence) as error:
@@ -166,11 +167,14 @@ def test_from_memory_at_every_level() -> None:
 def test_laplacian_in_chunks_is_laplacian_at_once(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
     monkeypatch.setattr(facts, "_CHUNK", 3)
     batch = GraphBatch.collate(odd_graphs())
-    store = Store.from_memory(batch, None).with_laplacian(4, which, progress=False)  # type: ignore[arg-type]
-    known = store.graphs.node_facts[laplacian_fact(4, which)]  # type: ignore[arg-type]
+    store = Store.from_memory(batch, None).with_facts([LaplacianVectors(4, which)], progress=False)  # type: ignore[arg-type]
+    known = store.graphs.fact(laplacian_fact(4, which))  # type: ignore[arg-type]
+    assert known is not None
     assert known.dtype == torch.float32
     assert torch.allclose(known, laplacian_eigenvectors(batch, 4, which).vectors.float(), atol=1e-6)  # type: ignore[arg-type]
-    assert store.graphs.gather([6, 1]).node_facts[laplacian_fact(4, which)].shape == (23, 4)  # type: ignore[arg-type]
+    cut = store.graphs.select([6, 1]).fact(laplacian_fact(4, which))  # type: ignore[arg-type]
+    assert cut is not None
+    assert cut.shape == (23, 4)
 
 
 def test_the_cache_is_used_and_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,8 +188,10 @@ def test_the_cache_is_used_and_checked(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(facts, "laplacian_eigenvectors", counted)
 
     def vectors() -> torch.Tensor:
-        store = Store.open(folder).with_laplacian(3, "lowest", progress=False)
-        return store.graphs.node_facts["laplacian-lowest-3"]
+        store = Store.open(folder).with_facts([LaplacianVectors(3)], progress=False)
+        known = store.graphs.fact("laplacian-lowest-3")
+        assert known is not None
+        return known
 
     first = vectors().clone()
     assert torch.equal(vectors(), first)

@@ -5,20 +5,20 @@ import torch
 from tests.graphs import odd_graphs
 from tests.workflow.small import molecules
 from tokengt import Graph, GraphBatch, TokenGT
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.splits import Split
 from tokengt.interop.molecules import pack_molecules
+from tokengt.interop.smiles import batch_of_molecules
 from tokengt.presets import small
 from tokengt.training.parts import cut, level_rows, token_counts
 
 NAN = float("nan")
 
 
-def two_graphs() -> PackedGraphs:
+def two_graphs() -> GraphBatch:
     """Graphs of 2 and 3 nodes with 1 and 2 edges."""
     pair = Graph(num_nodes=2, edge_index=torch.tensor([[0], [1]]))
     path = Graph(num_nodes=3, edge_index=torch.tensor([[0, 1], [1, 2]]))
-    return PackedGraphs.from_batch(GraphBatch.collate([pair, path]))
+    return GraphBatch.collate([pair, path]).narrowed()
 
 
 def split(train: list[int], valid: list[int], test: list[int]) -> Split:
@@ -55,17 +55,17 @@ def test_graphs_without_edges_hold_no_rows_of_edges() -> None:
     """The row after an empty graph belongs to the next one."""
     batch = GraphBatch.collate([Graph(num_nodes=1), Graph(num_nodes=2, edge_index=torch.tensor([[0], [1]]))])
     targets = torch.ones(1, 1, dtype=torch.float64)
-    parts = cut(PackedGraphs.from_batch(batch), targets, "edge", split([0], [], []), by_row=True, undirected=False)
+    parts = cut(batch.narrowed(), targets, "edge", split([0], [], []), by_row=True, undirected=False)
     assert parts.train.places.tolist() == [1]
 
 
 def test_token_counts_are_those_of_the_model() -> None:
     texts, _ = molecules(6)
-    packed = PackedGraphs.from_molecules(pack_molecules(texts))
+    packed = batch_of_molecules(pack_molecules(texts))
     model = TokenGT(small()).eval()
-    tokens = model.encode(packed.gather(torch.arange(6)))
+    tokens = model.encode(packed.select(torch.arange(6)))
     assert token_counts(packed, undirected=True).tolist() == tokens.segments.host_lengths.tolist()
-    directed = PackedGraphs.from_batch(GraphBatch.collate(odd_graphs()))
+    directed = GraphBatch.collate(odd_graphs()).narrowed()
     assert token_counts(directed, undirected=False).tolist() == [
         1 + graph.num_nodes + graph.num_edges for graph in odd_graphs()
     ]

@@ -8,7 +8,6 @@ import torch
 from tests.graphs import odd_graphs, random_graph
 from tests.workflow.small import molecules
 from tokengt import FeatureSpec, Graph, GraphBatch, TokenGT, from_smiles
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.splits import Split
 from tokengt.data.store import Store
 from tokengt.presets import small
@@ -48,8 +47,8 @@ def ring(size: int) -> Graph:
 
 
 def test_symmetry_is_of_edges_and_features() -> None:
-    def packed(*graphs: Graph) -> PackedGraphs:
-        return PackedGraphs.from_batch(GraphBatch.collate(graphs))
+    def packed(*graphs: Graph) -> GraphBatch:
+        return GraphBatch.collate(graphs).narrowed()
 
     assert is_symmetric(packed(random_graph(6, 9, 1, undirected=True), random_graph(4, 5, 2, undirected=True)))
     assert not is_symmetric(packed(Graph(num_nodes=2, edge_index=torch.tensor([[0], [1]]))))
@@ -79,7 +78,7 @@ def test_a_resolved_model_reads_its_store() -> None:
     task = fit_task(None, store, store.targets)
     config = resolve_model(small(), store, task)
     assert config.head.level == "node"
-    out = TokenGT(config)(store.graphs.gather(torch.arange(len(store))))
+    out = TokenGT(config)(store.graphs.select(torch.arange(len(store))))
     assert out.shape == (store.graphs.nodes.total, 1)
 
 

@@ -46,9 +46,7 @@ class Recording:
 
     def fits(self, x: Float[Tensor, "tokens dim"], tiles: Tiles) -> bool:
         """Whether there is room for such entries, and a gradient for such rows."""
-        return (
-            tiles.fit_into(self.tiles.sizes) and x.dtype == self.x.dtype and x.requires_grad == self.x.requires_grad
-        )
+        return tiles.fit_into(self.tiles.sizes) and x.dtype == self.x.dtype and x.requires_grad == self.x.requires_grad
 
     def replay_forward(
         self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " chosen"] | None

@@ -40,9 +40,7 @@ class Replayer:
         parameters: the encoder's that are trained. Their values may change, their memory may not.
     """
 
-    def __init__(
-        self, run: Run, plan: Callable[[Segments], AttentionPlan], parameters: Sequence[nn.Parameter]
-    ) -> None:
+    def __init__(self, run: Run, plan: Callable[[Segments], AttentionPlan], parameters: Sequence[nn.Parameter]) -> None:
         self.run, self.plan, self.parameters = run, plan, list(parameters)
         # One set for all recordings, in memory of its own: what a step has summed up outlives the next forward.
         self.gradients = [torch.empty_like(parameter) for parameter in self.parameters]

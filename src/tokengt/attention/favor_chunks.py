@@ -139,7 +139,9 @@ class _Pass:
         out = torch.empty_like(self.value.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
         offset = self.query.new_empty(*self.query.shape[:3], 1, dtype=self.sums)
         peak, centre = offset.new_empty(*offset.shape[:2], 1, 1), offset.new_empty(*offset.shape[:2], 1, dim)
-        tables = offset.new_empty(chunking.sequences * chunking.heads * chunking.keeps_table, len(self.scaled), self.columns)
+        tables = offset.new_empty(
+            chunking.sequences * chunking.heads * chunking.keeps_table, len(self.scaled), self.columns
+        )
         for group in chunking.groups:
             top, middle, table = self._table(group)
             peak[group], centre[group] = top.view_as(peak[group]), middle.view_as(centre[group])

@@ -70,7 +70,9 @@ class MultiheadAttention(nn.Module):
     ) -> Float[Tensor, "_ values"]:
         """All heads side by side, before ``out_proj``, from what ``qkv_proj`` has made of every row."""
         if plan.dtype is not None and plan.dtype != qkv.dtype:
-            raise ValueError(f"the plan was made for {plan.dtype} and the rows are {qkv.dtype}; plan under one autocast")
+            raise ValueError(
+                f"the plan was made for {plan.dtype} and the rows are {qkv.dtype}; plan under one autocast"
+            )
         attended: Tensor = self.kernel(qkv, plan).flatten(1)
         return attended if rows is None else attended.index_select(0, rows)
 
@@ -82,4 +84,6 @@ class MultiheadAttention(nn.Module):
 
 def rename_old_keys(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """A state dict with today's names: in files of format 1 FAVOR+'s tensors lie beside the projections."""
-    return {re.sub(r"\battention\.(projection|draw_age)$", r"attention.kernel.\1", name): x for name, x in state.items()}
+    return {
+        re.sub(r"\battention\.(projection|draw_age)$", r"attention.kernel.\1", name): x for name, x in state.items()
+    }

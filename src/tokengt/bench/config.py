@@ -7,7 +7,7 @@ from tokengt.attention import AttentionConfig, FavorConfig, SoftmaxConfig
 from tokengt.attention.plan import SoftmaxBackend
 from tokengt.bench.shapes import Shape
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig, NearOrthonormalIds, OrfIds
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.presets import Ids, regression, small
@@ -172,7 +172,7 @@ def _identifiers(config: BenchConfig, laplacian: IdentifierConfig) -> Identifier
     """The paper's widths: Lap 16, ORF 64."""
     if config.ids == "laplacian":
         return laplacian
-    return IdentifierConfig("near_orthonormal" if config.shape == "physics" else "orf", 64)
+    return NearOrthonormalIds(64) if config.shape == "physics" else OrfIds(64)
 
 
 def _attention(config: BenchConfig, preset: AttentionConfig, large: bool) -> AttentionConfig:
@@ -182,6 +182,4 @@ def _attention(config: BenchConfig, preset: AttentionConfig, large: bool) -> Att
             raise ValueError("backend 'varlen' is one of softmax attention; the shape 'physics' has FAVOR+")
         return FavorConfig(backend=config.backend)
     assert isinstance(preset, SoftmaxConfig)
-    return SoftmaxConfig(
-        dropout=preset.dropout if config.dropout is None else config.dropout, backend=config.backend
-    )
+    return SoftmaxConfig(dropout=preset.dropout if config.dropout is None else config.dropout, backend=config.backend)

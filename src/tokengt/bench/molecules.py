@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tokengt.data.packed import PackedGraphs, narrowed
+from tokengt.batch import GraphBatch
 from tokengt.interop.molecules import ATOM_CATEGORIES, ATOM_VOCABULARY, BOND_CATEGORIES
+from tokengt.numbering import narrowed
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -63,7 +64,7 @@ class _Skeletons:
     ring_bond: Bools
 
 
-def random_molecules(count: int, statistics: MoleculeStatistics, seed: int) -> PackedGraphs:
+def random_molecules(count: int, statistics: MoleculeStatistics, seed: int) -> GraphBatch:
     """``count`` connected molecules, no atom with more than four neighbours, every bond in both directions."""
     random = np.random.default_rng(seed)
     trees = _grown(_sizes(count, statistics, random), random)
@@ -81,7 +82,7 @@ def random_molecules(count: int, statistics: MoleculeStatistics, seed: int) -> P
     is_ring = np.concatenate([trees.ring_bond[bonds], np.ones(len(ring_atom), dtype=bool)])[order]
     # (u, v) and (v, u) one after the other, as OGB lists them.
     edges = np.stack([np.stack([first, second], 1).ravel(), np.stack([second, first], 1).ravel()])
-    return PackedGraphs.from_arrays(
+    return GraphBatch.from_arrays(
         {
             "node_offsets": _offsets(trees.sizes),
             "node_features": torch.from_numpy(_atom_features(trees, present, random)),

@@ -9,12 +9,12 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tokengt.batch import GraphBatch, Level
 from tokengt.bench.molecules import MoleculeStatistics, random_molecules
-from tokengt.data.packed import PackedGraphs, narrowed
 from tokengt.interop.molecules import ATOM_CATEGORIES, BOND_CATEGORIES
 from tokengt.models.features import FeatureSpec
 from tokengt.models.tokengt.tokens import TokensConfig
-from tokengt.training.parts import Level
+from tokengt.numbering import narrowed
 
 Shape = Literal["pcqm4mv2", "zinc", "peptides", "physics"]
 
@@ -32,7 +32,7 @@ _PHYSICS_WIDTH = 32  # floats a node; the words of the real one (8,415) would on
 class Sample:
     """Graphs with labels, as a training run has them: [rows, 1] numbers, or the places of ``classes``."""
 
-    graphs: PackedGraphs
+    graphs: GraphBatch
     level: Level
     targets: Float[Tensor, "rows 1"]
     classes: int
@@ -62,7 +62,7 @@ def _physics(seed: int, scale: float) -> Sample:
     first, second = _distinct_pairs(nodes, edges, random)
     index = np.stack([np.stack([first, second], 1).ravel(), np.stack([second, first], 1).ravel()])
     features = random.standard_normal((nodes, _PHYSICS_WIDTH), dtype=np.float32)
-    graphs = PackedGraphs.from_arrays(
+    graphs = GraphBatch.from_arrays(
         {
             "node_offsets": torch.tensor([0, nodes]),
             "node_features": torch.from_numpy(features),

@@ -14,17 +14,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.accelerate import steps_replayed
+from tokengt.batch import GraphBatch
 from tokengt.bench.config import BenchConfig, model_config
 from tokengt.bench.padded import PaddedTokenGT
 from tokengt.bench.shapes import Sample, make_sample
 from tokengt.data.batching import epoch_steps, permutation
-from tokengt.data.facts import laplacian_of
-from tokengt.data.packed import PackedGraphs
+from tokengt.data.facts import fact_of_all
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.structure.facts import LaplacianVectors
 from tokengt.structure.laplacian import laplacian_fact
 from tokengt.training.loop import Trainer
 from tokengt.training.optim import make_optimizer
-from tokengt.training.parts import Part, Parts, token_counts
+from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import deterministic, make_fabric
 from tokengt.training.tasks import Task
 
@@ -42,7 +43,7 @@ class Setup:
 
     @property
     def tokens(self) -> Int[Tensor, " graphs"]:
-        return self.parts.tokens
+        return self.parts.costs
 
 
 def make_setup(config: BenchConfig) -> Setup:
@@ -53,25 +54,25 @@ def make_setup(config: BenchConfig) -> Setup:
     described = model_config(config, sample.tokens, sample.classes)
     graphs = _with_eigenvectors(sample, described, config)
     everything = Part(torch.arange(len(graphs)), sample.targets)
-    tokens = token_counts(graphs, config.layout == "undirected")
     torch.manual_seed(config.seed)
+    model = TokenGT(described)
     return Setup(
         config,
-        TokenGT(described),
-        Parts(graphs, sample.level, tokens, everything, everything, everything),
+        model,
+        Parts(graphs, sample.level, model.costs(graphs), everything, everything, everything),
         Task("multiclass", ("class",), tuple(map(str, range(sample.classes))))
         if sample.classes
         else Task("regression", ("value",)),
     )
 
 
-def _with_eigenvectors(sample: Sample, described: TokenGTConfig, config: BenchConfig) -> PackedGraphs:
+def _with_eigenvectors(sample: Sample, described: TokenGTConfig, config: BenchConfig) -> GraphBatch:
     """Eigenvectors, computed once as ``prepare`` does; of one large graph orthonormal columns that cost no time."""
     ids, graphs = described.identifiers, sample.graphs
     if ids.kind != "laplacian":
         return graphs
     if sample.level == "graph":
-        vectors = laplacian_of(graphs, ids.dim, ids.which, None, "", shown=False)
+        vectors = fact_of_all(graphs, LaplacianVectors(ids.dim, ids.which))
     else:
         noise = torch.randn(graphs.nodes.total, ids.dim, generator=torch.Generator().manual_seed(config.seed))
         vectors = torch.linalg.qr(noise).Q
@@ -83,7 +84,7 @@ def batches(setup: Setup) -> Iterator[Int[Tensor, " graphs"]]:
     parts, batching, epoch = setup.parts, setup.config.training.batching, 0
     while True:
         for pieces in epoch_steps(
-            parts.train.places, parts.tokens, batching, seed=setup.config.seed, epoch=epoch, pieces=1
+            parts.train.places, parts.costs, batching, seed=setup.config.seed, epoch=epoch, pieces=1
         ):
             yield pieces[0]
         epoch += 1
@@ -109,7 +110,7 @@ class Packed:
         self.trainer = Trainer(
             self._fabric, deepcopy(setup.model), setup.parts, setup.task, config.training, seed=config.seed
         )
-        self.model = self.trainer.model
+        self.model = self.trainer.fast
 
     @property
     def device(self) -> torch.device:
@@ -163,7 +164,7 @@ class Padded:
         return torch.cat(outputs).cpu()
 
     def _forward(self, places: Int[Tensor, " graphs"]) -> Tensor:
-        batch = self._parts.graphs.gather(places).to(self._device)
+        batch = self._parts.graphs.select(places).to(self._device)
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._config.mixed):
             out: Tensor = self._padded(batch)
         return out
@@ -200,7 +201,7 @@ def check_same(setup: Setup, systems: tuple[Packed, Padded]) -> dict[str, float]
     refuse_difference(own - other, other, 0.1, f"in {setup.config.dtype}")
     # Flash attention over packed rows has no full precision.
     if setup.config.backend != "varlen":
-        batch = packed.trainer.parts.graphs.gather(places).to(packed.device)
+        batch = packed.trainer.parts.graphs.select(places).to(packed.device)
         own, other = packed.model.eval()(batch).double(), PaddedTokenGT(padded.model).eval()(batch).double()
         refuse_difference(own - other, other - other.mean(0), 0.01, "in full precision")
     return seconds

@@ -30,13 +30,8 @@ def _presets(options: argparse.Namespace) -> int:
     from tokengt.presets import PRESETS, PRETRAINED
 
     for name, preset in PRESETS.items():
-        config = preset()
-        encoder, ids = config.encoder, config.identifiers
-        print(
-            f"{name:22}{encoder.num_layers:3} layers x {config.dim:4}, {encoder.num_heads:2} heads, "
-            f"{ids.kind} {ids.dim}, {encoder.attention.kind} attention"
-            + (", trained weights" if name in PRETRAINED else "")
-        )
+        trained = ", trained weights" if name in PRETRAINED else ""
+        print(f"{name:22}{preset().describe().summary}{trained}")
     return 0
 
 

@@ -21,9 +21,15 @@ def _add_predict(verbs: Any) -> None:
     )
     _reading_options(verb)
     verb.add_argument("--out", type=Path, required=True, metavar="OUT.csv", help="the file to write")
-    verb.add_argument("--uncertainty", type=int, default=0, metavar="K", help="add the spread over K passes")
     verb.add_argument(
-        "--over", choices=("identifiers", "dropout"), default="identifiers", help="what differs between those passes"
+        "--draws",
+        type=int,
+        default=1,
+        metavar="K",
+        help="the mean of K draws, with their spread (default: 1)",
+    )
+    verb.add_argument(
+        "--over", choices=("identifiers", "dropout"), default="identifiers", help="what differs between draws"
     )
     verb.set_defaults(run=_predict)
 
@@ -66,8 +72,8 @@ def _predict(options: argparse.Namespace) -> int:
         options.source,
         options.out,
         smiles=options.smiles,
-        uncertainty=options.uncertainty,
-        spread=options.over,
+        draws=options.draws,
+        over=options.over,
     )
     print(f"{options.out}: {done}" + (" (see the column reason)" if done.bad else ""))
     return 0

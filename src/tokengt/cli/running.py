@@ -64,7 +64,7 @@ def _add_train(verbs: Any) -> None:
         help="the model; tokengt presets lists them (default: small-pretrained for molecules, small for other graphs)",
     )
     _run_options(verb)
-    verb.set_defaults(run=_train)
+    verb.set_defaults(run=_train, start=None, freeze=False)
 
 
 def _add_finetune(verbs: Any) -> None:
@@ -78,7 +78,7 @@ def _add_finetune(verbs: Any) -> None:
     verb.add_argument("--freeze", action="store_true", help="train the head alone")
     _run_options(verb, policy=False)
     # Molecules are read as the run to begin with read them.
-    verb.set_defaults(run=_finetune, salts="keep", stereo="keep", hydrogens="implicit")
+    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit")
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
@@ -91,7 +91,7 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
         "--split",
         default="auto",
         metavar="SPLIT",
-        help="random, scaffold, a column, or given by a store or PyG masks (default: given if any is, else random)",
+        help="random, scaffold, column:NAME, or given by a store or PyG masks (default: given if any is, else random)",
     )
     verb.add_argument(
         "--fractions",
@@ -141,14 +141,7 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
 def _train(options: argparse.Namespace) -> int:
     from tokengt.workflow.fitting import train
 
-    train(options.data, options.out, preset=options.preset, **_run_arguments(options))
-    return _report(options.out)
-
-
-def _finetune(options: argparse.Namespace) -> int:
-    from tokengt.workflow.fitting import finetune
-
-    finetune(options.start, options.data, options.out, freeze=options.freeze, **_run_arguments(options))
+    train(options.data, options.out, **_run_arguments(options))
     return _report(options.out)
 
 
@@ -158,6 +151,9 @@ def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
         "target": options.target,
         "task": options.task,
         "split": options.split,
+        "preset": options.preset,
+        "start": options.start,
+        "freeze": options.freeze,
         "settings": named_values(options.set),
         "seed": options.seed,
         "device": options.device,

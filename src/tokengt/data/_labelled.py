@@ -4,24 +4,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from jaxtyping import Float64, Int8, Int64
 from torch import Tensor
 
-from tokengt.batch import GraphBatch
+from tokengt.batch import GraphBatch, Level
+from tokengt.data.manifest import NO_PART
 from tokengt.graph import Graph
 from tokengt.validation import describe_features
-
-Level = Literal["graph", "node", "edge"]
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledGraphs:
-    """``targets``: a row a graph, node or listed edge as ``level`` says, NaN where a label is missing.
+    """``targets``: one row per graph, node or listed edge as ``level`` says, NaN where a label is missing.
 
-    ``split``: a code a row (0 train, 1 valid, 2 test, -1 none), where the source has one. ``lines``: each graph's
+    ``split``: the code of each row's part, where the source has one. ``lines``: each graph's
     number in the source, counted from 1; ``rejected``: (number, reason) of the graphs that are left out.
     """
 
@@ -88,7 +86,7 @@ def assembled(
 def _codes(record: Record) -> Int8[Tensor, " rows"]:
     if record.split is not None:
         return record.split
-    return torch.full((len(record.targets),), -1, dtype=torch.int8)
+    return torch.full((len(record.targets),), NO_PART, dtype=torch.int8)
 
 
 def _kinds(graph: Graph) -> dict[str, str]:

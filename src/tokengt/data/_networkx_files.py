@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from tokengt.data._labelled import LabelledGraphs, Level, Record, assembled
+from tokengt.batch import Level
+from tokengt.data._labelled import LabelledGraphs, Record, assembled
 from tokengt.graph import Graph
 from tokengt.interop.networkx import from_networkx
 

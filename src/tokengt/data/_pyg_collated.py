@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from tokengt.batch import GraphBatch
-from tokengt.data._labelled import LabelledGraphs, Level
+from tokengt.batch import GraphBatch, Level
+from tokengt.data._labelled import LabelledGraphs
 from tokengt.data._pyg_files import Collated
 from tokengt.data._pyg_labels import MASKS, codes_of, label_of, mask_of, target_names
 from tokengt.interop.pyg import as_batch

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokengt.data.cells import PART_CODES
+
 # PyG keeps the functions that made a data set beside it.
 _NO_DATA = ("pre_filter.pt", "pre_transform.pt")
-SPLIT_CODES = {"train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,7 @@ def pyg_files(path: Path) -> list[PyGFile]:
     if not path.exists():
         raise ValueError(f"{path} does not exist")
     if path.is_dir():
-        return [_loaded(file, SPLIT_CODES.get(file.stem)) for file in _chosen(path)]
+        return [_loaded(file, PART_CODES.get(file.stem)) for file in _chosen(path)]
     return [_loaded(path)]
 
 
@@ -90,8 +91,8 @@ def _chosen(folder: Path) -> list[Path]:
         raise ValueError(f"{folder} holds no .pt file; expected those of a PyG data set")
     if len(files) == 1:
         return files
-    if all(file.stem in SPLIT_CODES for file in files):
-        return sorted(files, key=lambda file: SPLIT_CODES[file.stem])
+    if all(file.stem in PART_CODES for file in files):
+        return sorted(files, key=lambda file: PART_CODES[file.stem])
     if all(re.fullmatch(r"data_\d+", file.stem) for file in files):
         return sorted(files, key=lambda file: int(file.stem.removeprefix("data_")))
     names = ", ".join(file.name for file in files[:5])

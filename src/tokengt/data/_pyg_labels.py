@@ -8,9 +8,11 @@ import torch
 from jaxtyping import Bool, Float64, Int8
 from torch import Tensor
 
-from tokengt.data._labelled import Level
+from tokengt.batch import Level
+from tokengt.data.cells import PART_CODES
+from tokengt.data.manifest import NO_PART
 
-MASKS = {"train_mask": 0, "val_mask": 1, "valid_mask": 1, "test_mask": 2}
+MASKS = {f"{word}_mask": PART_CODES[word] for word in ("train", "val", "valid", "test")}
 
 
 def target_names(name: str, width: int) -> tuple[str, ...]:
@@ -76,7 +78,7 @@ def mask_of(data: Any, name: str) -> Bool[Tensor, " rows"] | None:
 def codes_of(masks: Mapping[str, Bool[Tensor, " rows"]]) -> Int8[Tensor, " rows"] | None:
     if not masks:
         return None
-    codes = torch.full((len(next(iter(masks.values()))),), -1, dtype=torch.int8)
+    codes = torch.full((len(next(iter(masks.values()))),), NO_PART, dtype=torch.int8)
     for name, mask in masks.items():
         twice = mask & (codes >= 0) & (codes != MASKS[name])
         if bool(twice.any()):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokengt.data._text import lines_of
+from tokengt.data._text import Sink, lines_of
 
 MOLBLOCK = "molblock"
 _FIELD = re.compile(r">.*?<(.*)>")
@@ -20,11 +20,11 @@ def sdf_fields(path: Path) -> list[str]:
     return list(names)
 
 
-def sdf_records(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def sdf_records(path: Path, sink: Sink | None = None) -> Iterator[tuple[str, dict[str, str]]]:
     """Mol block and data fields of every record; what follows the last ``$$$$`` is one too unless it is blank."""
     record: list[str] = []
     length = number = 0
-    with lines_of(path) as lines:
+    with lines_of(path, sink) as lines:
         for line in lines:
             if line.startswith("$$$$"):
                 yield _parsed(record)

@@ -2,6 +2,7 @@
 
 import codecs
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from typing import Any
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 COMPRESSED = tuple(_OPENERS)
 _BLOCK = 1 << 20
+# Takes the bytes of a file while it is read, such as the ``update`` of a checksum.
+Sink = Callable[[bytes | memoryview], object]
 
 
 def split_suffix(path: Path) -> tuple[str, str]:
@@ -21,36 +24,61 @@ def split_suffix(path: Path) -> tuple[str, str]:
 
 
 @contextmanager
-def lines_of(path: Path) -> Iterator[Iterator[str]]:
-    """The file's lines with their ends as they are (LF, CRLF or CR), a byte order mark left out."""
-    with _named(path), _open(path, "rt", encoding="utf-8-sig", newline="") as file:
-        yield iter(file)
+def lines_of(path: Path, sink: Sink | None = None) -> Iterator[Iterator[str]]:
+    """The file's lines with their ends as they are (LF, CRLF or CR), a byte order mark left out.
 
-
-def check_text(path: Path) -> None:
-    """Refuse a file that is empty, torn or not UTF-8, before hours are spent on its first half.
+    Every byte of the file that is read goes to ``sink`` too, so that nobody reads the file again for its checksum.
 
     Raises:
-        ValueError: one sentence that names the file and, where there is one, the line.
+        ValueError: the file is torn or not UTF-8, when that line is reached; names the file and the line.
     """
-    decoder, lines, size = codecs.getincrementaldecoder("utf-8")(), 0, 0
-    with _named(path), _open(path, "rb") as file:
-        while True:
-            block = file.read(_BLOCK)
+    with _named(path), _Raw(path, sink) as raw:
+        unpacked = _OPENERS[path.suffix.lower()](raw) if path.suffix.lower() in _OPENERS else raw
+        with io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline="") as file:
+            yield iter(file)
+            if sink is not None:
+                # What may follow a compressed stream belongs to the file as well.
+                while raw.read(_BLOCK):
+                    pass
+
+
+class _Raw(io.BufferedReader):
+    """A file whose bytes go to a sink as they are read, in large blocks."""
+
+    def __init__(self, path: Path, sink: Sink | None) -> None:
+        super().__init__(_Told(str(path), sink), _BLOCK)
+
+
+class _Told(io.FileIO):
+    def __init__(self, path: str, sink: Sink | None) -> None:
+        super().__init__(path, "rb")
+        self._sink = sink
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        if self._sink is not None and count:
+            self._sink(memoryview(buffer)[:count])
+        return count
+
+
+def check_begun(path: Path) -> None:
+    """Refuse a file without a single byte of text."""
+    with _named(path), _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+        if not file.read(1):
+            raise ValueError(f"{path} is empty; expected at least one row")
+
+
+def _line_not_utf8(path: Path) -> int:
+    """The first line of a file that is not UTF-8 where that is so; it is read again, which only a bad file costs."""
+    decoder, lines = codecs.getincrementaldecoder("utf-8")(), 0
+    with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+        for block in iter(lambda: file.read(_BLOCK), b""):
             try:
-                decoder.decode(block, final=not block)
+                decoder.decode(block)
             except UnicodeDecodeError as error:
-                line = 1 + lines + error.object.count(b"\n", 0, error.start)
-                raise ValueError(f"{path} line {line} holds bytes that are not UTF-8; save the file as UTF-8") from None
-            if not block:
-                break
-            lines, size = lines + block.count(b"\n"), size + len(block)
-    if size == 0:
-        raise ValueError(f"{path} is empty; expected at least one row")
-
-
-def _open(path: Path, mode: str, **options: Any) -> Any:
-    return _OPENERS.get(path.suffix.lower(), open)(path, mode, **options)
+                return lines + 1 + int(error.object.count(b"\n", 0, error.start))
+            lines += block.count(b"\n")
+    return lines + 1
 
 
 @contextmanager
@@ -64,4 +92,5 @@ def _named(path: Path) -> Iterator[None]:
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise ValueError(f"{path} cannot be unpacked, it is torn or not what its name says: {error}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text; save the file as UTF-8") from None
+        line = _line_not_utf8(path)
+        raise ValueError(f"{path} line {line} holds bytes that are not UTF-8; save the file as UTF-8") from None

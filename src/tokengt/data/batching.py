@@ -1,6 +1,6 @@
 """Which graphs make up a step: shuffled by a key, cut by a budget, dealt into pieces. No loop over graphs.
 
-Every ``tokens`` tensor here has one entry a graph of the whole data set and is indexed by place.
+Every ``tokens`` tensor here has one entry per graph of the whole data set and is indexed by place.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ class BatchingConfig:
     """How much one optimiser step sees.
 
     Args:
-        batch_size: graphs a step, over all processes.
+        batch_size: graphs per step, over all processes.
         batch_tokens: when above 0, a step instead takes graphs up to this many tokens, over all processes. A graph
             longer than that is a step of its own.
         accumulate: parts that each process cuts its share of a step into, to save memory; the step stays the same.
     """
 
-    batch_size: int = 64
+    batch_size: int
     batch_tokens: int = 0
     accumulate: int = 1
 
@@ -111,7 +111,7 @@ def _count_bounds(count: int, config: BatchingConfig) -> NDArray[np.int64]:
 
 
 def _budget_bounds(lengths: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
-    """[steps + 1] bounds of the longest runs whose sum stays within the budget; at least one entry a run."""
+    """[steps + 1] bounds of the longest runs whose sum stays within the budget; at least one entry per run."""
     ends = np.cumsum(lengths, dtype=np.int64)
     bounds = [0]
     while bounds[-1] < len(ends):

@@ -7,12 +7,14 @@ import math
 import re
 from collections.abc import Mapping
 
+from tokengt.data.manifest import PARTS
+
 MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
 TRUTH: Mapping[str, float] = {"true": 1.0, "false": 0.0}
-SPLITS: Mapping[str, int] = {
-    **dict.fromkeys(("train",), 0),
-    **dict.fromkeys(("valid", "val", "validation", "dev"), 1),
-    **dict.fromkeys(("test",), 2),
+# The codes of the parts of a split, by the words that people write for them.
+PART_CODES: Mapping[str, int] = {
+    **{part: code for code, part in enumerate(PARTS)},
+    **dict.fromkeys(("val", "validation", "dev"), PARTS.index("valid")),
 }
 LARGEST_FLOAT32 = 3.4028234663852886e38
 _SHOWN = 60
@@ -106,8 +108,8 @@ def sorted_classes(labels: set[str]) -> tuple[str, ...]:
 
 
 def split_code(text: str) -> int:
-    """0 for train, 1 for valid, 2 for test."""
-    code = SPLITS.get(text.strip().lower())
+    """The place in :data:`~tokengt.data.manifest.PARTS` of the part that a cell names."""
+    code = PART_CODES.get(text.strip().lower())
     if code is None:
         raise BadCell(f"is {shown(text)}; expected train, valid or test")
     return code

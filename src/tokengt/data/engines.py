@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, NamedTuple, get_args
 
 from tokengt.data.progress import say
-from tokengt.data.shards import Plan, ShardArrays, convert_shard
+from tokengt.data.shards import ShardArrays, ShardRecipe, convert_shard
 from tokengt.data.tables import Row
 
 Engine = Literal["processes", "ray"]
@@ -57,21 +57,21 @@ def check(engine: str) -> None:
         _ray()
 
 
-def results(engine: Engine, jobs: Jobs, plan: Plan, workers: int | None, shards: int, shown: bool) -> Results:
+def results(engine: Engine, jobs: Jobs, recipe: ShardRecipe, workers: int | None, shards: int, shown: bool) -> Results:
     """Number and arrays of every shard of ``jobs``, of which there are ``shards``."""
     if engine == "ray":
-        return on_ray(jobs, plan, workers, shown)
+        return on_ray(jobs, recipe, workers, shown)
     processes = min(workers or available_cores(), shards)
     # An interpreter inside another program has no executable to start again.
-    return in_processes(jobs, plan, processes) if processes > 1 and sys.executable else in_this_process(jobs, plan)
+    return in_processes(jobs, recipe, processes) if processes > 1 and sys.executable else in_this_process(jobs, recipe)
 
 
-def in_this_process(jobs: Jobs, plan: Plan) -> Results:
+def in_this_process(jobs: Jobs, recipe: ShardRecipe) -> Results:
     for job in jobs:
-        yield job.number, convert_shard(job.rows, plan)
+        yield job.number, convert_shard(job.rows, recipe)
 
 
-def in_processes(jobs: Jobs, plan: Plan, workers: int) -> Results:
+def in_processes(jobs: Jobs, recipe: ShardRecipe, workers: int) -> Results:
     """``workers`` processes, which end with this one however it ends.
 
     They are plain interpreters that import this package and nothing of the caller's, so it works from a script
@@ -88,7 +88,7 @@ def in_processes(jobs: Jobs, plan: Plan, workers: int) -> Results:
     def convert(job: Job) -> ShardArrays:
         worker = idle.get()
         try:
-            return _ask(worker, job, plan)
+            return _ask(worker, job, recipe)
         finally:
             idle.put(worker)
 
@@ -131,11 +131,11 @@ def _start_worker() -> subprocess.Popen[bytes]:
     )
 
 
-def _ask(worker: subprocess.Popen[bytes], job: Job, plan: Plan) -> ShardArrays:
+def _ask(worker: subprocess.Popen[bytes], job: Job, recipe: ShardRecipe) -> ShardArrays:
     assert worker.stdin is not None
     assert worker.stdout is not None
     try:
-        pickle.dump((job.rows, plan), worker.stdin, protocol=5)
+        pickle.dump((job.rows, recipe), worker.stdin, protocol=5)
         worker.stdin.flush()
         answer = pickle.load(worker.stdout)
     except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
@@ -155,7 +155,7 @@ def _last_words(worker: subprocess.Popen[bytes]) -> str:
     return "without an answer"
 
 
-def on_ray(jobs: Jobs, plan: Plan, workers: int | None, shown: bool) -> Results:
+def on_ray(jobs: Jobs, recipe: ShardRecipe, workers: int | None, shown: bool) -> Results:
     """Tasks on the Ray cluster of ``RAY_ADDRESS``, else on the one that runs here, else on one started for this.
 
     This package travels with the tasks, so the nodes need its dependencies but not the package itself; a caller who
@@ -173,7 +173,7 @@ def on_ray(jobs: Jobs, plan: Plan, workers: int | None, shown: bool) -> Results:
         ray.init(log_to_driver=False, logging_level="ERROR", runtime_env=travels)
     shares: Counter[str] = Counter()
     try:
-        yield from _ray_results(ray, jobs, plan, workers, shares)
+        yield from _ray_results(ray, jobs, recipe, workers, shares)
         counts = ", ".join(map(str, sorted(shares.values(), reverse=True)))
         say(f"Ray converted {shares.total()} shards on {len(shares)} nodes: {counts}", shown)
     finally:
@@ -189,7 +189,7 @@ def _ray() -> Any:
     return ray
 
 
-def _ray_results(ray: Any, jobs: Jobs, plan: Plan, workers: int | None, shares: Counter[str]) -> Results:
+def _ray_results(ray: Any, jobs: Jobs, recipe: ShardRecipe, workers: int | None, shares: Counter[str]) -> Results:
     """``shares`` counts the shards of each node."""
     task = ray.remote(_on_node).options(num_cpus=1, scheduling_strategy="SPREAD")
     limit = workers or _IN_FLIGHT * max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -203,15 +203,15 @@ def _ray_results(ray: Any, jobs: Jobs, plan: Plan, workers: int | None, shares: 
             yield job.number, arrays
 
     for job in jobs:
-        pending[task.remote(job.rows, plan)] = job
+        pending[task.remote(job.rows, recipe)] = job
         if len(pending) >= limit:
             yield from finished()
     while pending:
         yield from finished()
 
 
-def _on_node(rows: list[Row], plan: Plan) -> tuple[str, ShardArrays]:
-    return _ray().get_runtime_context().get_node_id(), convert_shard(rows, plan)
+def _on_node(rows: list[Row], recipe: ShardRecipe) -> tuple[str, ShardArrays]:
+    return _ray().get_runtime_context().get_node_id(), convert_shard(rows, recipe)
 
 
 def _ray_answer(ray: Any, reference: Any, job: Job) -> tuple[str, ShardArrays]:

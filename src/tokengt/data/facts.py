@@ -4,60 +4,71 @@ import errno
 import json
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Int, Shaped
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from tokengt.data.packed import PackedGraphs
+from tokengt.batch import GraphBatch
 from tokengt.data.progress import progress_bar
 from tokengt.data.tensorfile import Array, TensorStream, write_tensors
 from tokengt.files import file_checksum, write_whole
-from tokengt.structure.laplacian import Which, laplacian_eigenvectors, laplacian_fact
+from tokengt.structure.facts import StructureFact
 
-_CHUNK = 4096
+_GRAPHS_AT_ONCE, _PAIRS_AT_ONCE = 4096, 2**22
 _FACT = "fact"
 
 
-def laplacian_vectors(
-    graphs: PackedGraphs, count: int, which: Which, tick: Callable[[int], None] = lambda _: None
-) -> Iterator[Float32[Tensor, "nodes count"]]:
-    """Canonical eigenvectors of all graphs, a chunk of graphs at a time."""
-    for start in range(0, len(graphs), _CHUNK):
-        chunk = torch.arange(start, min(start + _CHUNK, len(graphs)))
-        yield laplacian_eigenvectors(graphs.gather(chunk), count, which).vectors.float()
-        tick(len(chunk))
-
-
-def laplacian_of(
-    graphs: PackedGraphs, count: int, which: Which, cache: Path | None, owner: str, shown: bool
-) -> Float32[Tensor, "nodes count"]:
-    """The eigenvectors of every node, from the folder ``cache`` when they are there for the graphs ``owner`` names.
+def fact_of_all(
+    graphs: GraphBatch, fact: StructureFact, cache: Path | None = None, owner: str = "", shown: bool = False
+) -> Shaped[Tensor, "rows *rest"]:
+    """A fact of every graph, from the folder ``cache`` when it is there for the graphs that ``owner`` names.
 
     A file that is torn, changed or of other graphs is computed again; a folder nobody may write to is left alone.
     """
-    name = laplacian_fact(count, which)
-    path = None if cache is None else cache / f"{name}.safetensors"
+    path = None if cache is None else cache / f"{fact.name}.safetensors"
     known = None if path is None else _read(path, owner)
     if known is not None:
         return known
-    with progress_bar(len(graphs), "graphs", "Laplacian eigenvectors", shown=shown) as tick:
+    with progress_bar(len(graphs), "graphs", fact.name, shown=shown) as tick:
+        pieces = _computed(graphs, fact, tick)
+        # The first chunk tells the type and width of all.
+        first = next(pieces)
+        rows = chain((first,), pieces)
+        if path is None or not _writable(path.parent):
+            return torch.from_numpy(np.concatenate(list(rows)))
+        count = graphs.nodes.total if fact.per == "node" else graphs.nodes.pairs.total
+        stream = TensorStream(first.dtype, (count, *first.shape[1:]), lambda: rows)
+        digest = write_tensors(path, {_FACT: stream})
+        write_whole(_note(path), json.dumps({"sha256": digest, "graphs": owner}).encode() + b"\n")
+        return _mapped(path)
 
-        def pieces() -> Iterator[Array]:
-            return (part.numpy() for part in laplacian_vectors(graphs, count, which, tick))
 
-        if path is not None and _writable(path.parent):
-            stream = TensorStream(np.dtype("f4"), (graphs.nodes.total, count), pieces)
-            digest = write_tensors(path, {_FACT: stream})
-            write_whole(_note(path), json.dumps({"sha256": digest, "graphs": owner}).encode() + b"\n")
-            return _mapped(path)
-        return torch.from_numpy(np.concatenate(list(pieces())))
+def _computed(graphs: GraphBatch, fact: StructureFact, tick: Callable[[int], None]) -> Iterator[Array]:
+    """The fact's rows, some graphs at a time."""
+    for chunk in _chunks(graphs, fact):
+        yield fact.compute(graphs.select(chunk)).cpu().numpy()
+        tick(len(chunk))
 
 
-def _read(path: Path, owner: str) -> Float32[Tensor, "nodes count"] | None:
+def _chunks(graphs: GraphBatch, fact: StructureFact) -> Iterator[Int[Tensor, " chosen"]]:
+    """Consecutive places of graphs whose rows fit into memory together; a graph too large for that comes alone."""
+    pairs = graphs.nodes.pairs.host if fact.per == "pair" else None
+    first = 0
+    while first < len(graphs):
+        last = min(first + _GRAPHS_AT_ONCE, len(graphs))
+        if pairs is not None:
+            within = torch.searchsorted(pairs, int(pairs[first]) + _PAIRS_AT_ONCE, right=True)
+            last = max(first + 1, min(last, int(within) - 1))
+        yield torch.arange(first, last)
+        first = last
+
+
+def _read(path: Path, owner: str) -> Shaped[Tensor, "rows *rest"] | None:
     try:
         if json.loads(_note(path).read_bytes()) != {"sha256": file_checksum(path), "graphs": owner}:
             return None
@@ -66,7 +77,7 @@ def _read(path: Path, owner: str) -> Float32[Tensor, "nodes count"] | None:
         return None
 
 
-def _mapped(path: Path) -> Float32[Tensor, "nodes count"]:
+def _mapped(path: Path) -> Shaped[Tensor, "rows *rest"]:
     with safe_open(path, "pt") as file:
         fact: Tensor = file.get_tensor(_FACT)
     return fact

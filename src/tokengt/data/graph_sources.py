@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from tokengt.data._labelled import LabelledGraphs, Level, Record, assembled, level_rows
+from tokengt.batch import Level
+from tokengt.data._labelled import LabelledGraphs, Record, assembled, level_rows
 from tokengt.data._networkx_files import read_networkx_folder
 from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files

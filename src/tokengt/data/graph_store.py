@@ -10,7 +10,6 @@ from tokengt.data._pyg_files import data_files
 from tokengt.data.cells import number_label
 from tokengt.data.graph_sources import LabelledGraphs, is_networkx_folder, read_networkx_folder, read_pyg
 from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.shards import Rejected
 from tokengt.data.tensorfile import TensorStream
 from tokengt.data.workspace import Origin
@@ -25,7 +24,7 @@ def read_graphs(source: Path, origin: Origin) -> tuple[Manifest, dict[str, Tenso
     """
     recipe = origin.recipe
     labelled = _labelled(source, recipe)
-    graphs = PackedGraphs.from_batch(labelled.graphs)
+    graphs = labelled.graphs.narrowed()
     targets, columns = labelled.targets.double(), [TargetColumn(name) for name in labelled.target_names]
     if recipe.task == "multiclass":
         if len(columns) != 1:

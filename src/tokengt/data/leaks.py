@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.data.batching import evaluation_batches
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.splits import Split
 from tokengt.draws import chain, mix
 from tokengt.interop.molecules import ATOM_CATEGORIES, DEFAULT_POLICY, MoleculePolicy, TextKind, canonical_smiles
@@ -75,7 +74,7 @@ class LeakReport:
 
 
 def leaks(
-    graphs: PackedGraphs,
+    graphs: GraphBatch,
     split: Split,
     texts: Sequence[str] | None = None,
     *,
@@ -110,7 +109,7 @@ def leaks(
     )
 
 
-def unseen_elements(graphs: PackedGraphs, split: Split) -> dict[str, int]:
+def unseen_elements(graphs: GraphBatch, split: Split) -> dict[str, int]:
     """Symbols of elements that valid or test molecules hold but no train molecule, and how many molecules hold them.
 
     Column 0 of ``node_features`` is the row of the atomic number; atoms that are no element count as "*".
@@ -151,12 +150,12 @@ def graph_hashes(batch: GraphBatch, rounds: int) -> Int[Tensor, " graphs"]:
     return _salted(total + _row_hashes(batch.graph_features, batch.num_graphs), 1)
 
 
-def _hashes(graphs: PackedGraphs, places: Tensor, rounds: int, molecules: bool) -> Int[Tensor, " places"]:
+def _hashes(graphs: GraphBatch, places: Tensor, rounds: int, molecules: bool) -> Int[Tensor, " places"]:
     """The hashes of the graphs at these places, worked out piece by piece in bounded memory."""
     found = torch.zeros(len(graphs), dtype=torch.int64)
     sizes = graphs.nodes.host_lengths + graphs.edges.host_lengths
     for chunk in evaluation_batches(places, sizes, _CHUNK):
-        batch = graphs.gather(chunk)
+        batch = graphs.select(chunk)
         found[chunk] = graph_hashes(_without_stereo(batch) if molecules else batch, rounds)
     return found.index_select(0, places)
 

@@ -8,14 +8,17 @@ from typing import Any, Literal, get_args
 
 from tokengt.config import from_dict, to_dict
 from tokengt.interop.molecules import DEFAULT_POLICY, FEATURISATION_VERSION, MoleculePolicy
+from tokengt.level import Level
 
 FORMAT = "tokengt-store-1"
 # Counts up when the same PyG or NetworkX graph would give other numbers.
 GRAPH_FEATURISATION_VERSION = 1
 GRAPHS, MANIFEST, REJECTED, CACHE = "graphs.safetensors", "manifest.json", "rejected.csv", "cache"
 
-Level = Literal["graph", "node", "edge"]
-TaskName = Literal["regression", "binary", "multiclass"]
+TaskKind = Literal["regression", "binary", "multiclass"]
+# The parts of a split. A part's code in a store is its place here; a row of no part has NO_PART.
+PARTS = ("train", "valid", "test")
+NO_PART = -1
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,12 @@ class Recipe:
     targets: tuple[str, ...] = ()
     descriptors: tuple[str, ...] = ()
     split: str | None = None
-    task: TaskName | None = None
+    task: TaskKind | None = None
     level: Level | None = None
     policy: MoleculePolicy = DEFAULT_POLICY
 
     def __post_init__(self) -> None:
-        for name, value, known in (("task", self.task, get_args(TaskName)), ("level", self.level, get_args(Level))):
+        for name, value, known in (("task", self.task, get_args(TaskKind)), ("level", self.level, get_args(Level))):
             if value is not None and value not in known:
                 raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
         for option, names in (("--target", self.targets), ("--descriptors", self.descriptors)):
@@ -85,7 +88,7 @@ class Manifest:
     rejected: int
     featurisation: Mapping[str, Any]
     level: Level
-    task: TaskName | None
+    task: TaskKind | None
     targets: tuple[TargetColumn, ...]
     descriptors: tuple[str, ...]
     columns: Mapping[str, Any]
@@ -149,7 +152,4 @@ def read_manifest(folder: Path) -> Manifest:
     found = data.get("format") if isinstance(data, dict) else None
     if found != FORMAT:
         raise ValueError(f"{path} has format {found!r}; expected {FORMAT!r}")
-    try:
-        return from_dict(Manifest, data, str(path))
-    except TypeError as error:
-        raise ValueError(f"{path} is not complete: {error}") from error
+    return from_dict(Manifest, data, str(path))

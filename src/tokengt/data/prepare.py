@@ -4,6 +4,7 @@ Shards are kept in ``STORE/.shards`` under a fingerprint of everything that deci
 killed goes on where it was. The manifest is written last and the shards are removed after it.
 """
 
+import hashlib
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,10 +16,10 @@ from tokengt.data.graph_store import read_graphs, source_checksum
 from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn, featurisation
 from tokengt.data.merge import merged, write_store
 from tokengt.data.progress import progress_bar, say
-from tokengt.data.shards import Column, Plan, ShardFile
+from tokengt.data.shards import Column, ShardFile, ShardRecipe
 from tokengt.data.store import Store
 from tokengt.data.tables import Row, Table, open_table
-from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, is_finished
+from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished
 
 SHARD_ROWS = 4096
 
@@ -62,18 +63,19 @@ def prepare(
         return _prepare_graphs(source, out, recipe, progress)
     table = open_table(source)
     recipe = _resolved(recipe, table)
-    plan = Plan.of(recipe, table)
+    shard_recipe = ShardRecipe.of(recipe, table)
     made = {**featurisation(recipe.policy), "rdkit": _rdkit_version()}
-    origin = Origin(source.name, source_checksum(source), recipe, made)
-    if is_finished(out, origin):
+    if holds_store(out) and is_finished(out, Origin(source.name, source_checksum(source), recipe, made)):
         return _as_it_is(out, progress)
-    rows = _survey(table, plan)
+    # The file is read from front to back twice: once to look at all of it, and once to convert it.
+    rows, sha256 = _survey(table, shard_recipe)
+    origin = Origin(source.name, sha256, recipe, made)
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)
         shelf = Shelf.of(out, origin.fingerprint(shard_rows))
-        shards = _converted(table, plan, shelf, rows, shard_rows, engine, workers, progress)
-        _merge(out, origin, table, plan, rows, shards)
+        shards = _converted(table, shard_recipe, shelf, rows, shard_rows, engine, workers, progress)
+        _merge(out, origin, table, shard_recipe, rows, shards)
         clear_shards(out)
     return Store.open(out, verify=False)
 
@@ -91,7 +93,7 @@ def _as_it_is(out: Path, shown: bool) -> Store:
 def _resolved(recipe: Recipe, table: Table) -> Recipe:
     """The recipe with the column of SMILES named, where the table does not fix it."""
     if recipe.level not in (None, "graph"):
-        raise ValueError(f"{table.path} is a table of molecules with a target a molecule; --level must be graph")
+        raise ValueError(f"{table.path} is a table of molecules with one target per molecule; --level must be graph")
     if recipe.smiles is not None or table.text_column is not None:
         return _distinct(replace(recipe, level="graph"), table)
     named = [column for column in table.columns if column.lower() == "smiles"]
@@ -120,12 +122,16 @@ def _rdkit_version() -> str:
     return str(rdkit.__version__)
 
 
-def _survey(table: Table, plan: Plan) -> int:
-    """Count the rows; a target column without a single number is refused now and not after hours."""
-    read = cells.binary if plan.task == "binary" else cells.number
-    waiting: dict[Column, str | None] = {} if plan.multiclass else dict.fromkeys(plan.targets)
-    rows = 0
-    for row in table.rows():
+def _survey(table: Table, shard_recipe: ShardRecipe) -> tuple[int, str]:
+    """The number of rows and the file's SHA-256.
+
+    What is wrong with the file as a whole, or a target column without a single number, is refused now and not after
+    hours.
+    """
+    read = cells.binary if shard_recipe.task == "binary" else cells.number
+    waiting: dict[Column, str | None] = {} if shard_recipe.multiclass else dict.fromkeys(shard_recipe.targets)
+    rows, digest = 0, hashlib.sha256()
+    for row in table.rows(digest.update):
         rows += 1
         for column in tuple(waiting):
             text = row.cells[column.place]
@@ -140,17 +146,17 @@ def _survey(table: Table, plan: Plan) -> int:
         raise ValueError(f"{table.path} has a header but no rows; expected at least one molecule")
     for column, example in waiting.items():
         if example is not None:
-            expected = "0 or 1" if plan.task == "binary" else "number"
+            expected = "0 or 1" if shard_recipe.task == "binary" else "number"
             raise ValueError(
                 f"{table.path}: target {column.name!r} holds no {expected} but text such as {example}; "
                 "for classes that are text use --task multiclass"
             )
-    return rows
+    return rows, digest.hexdigest()
 
 
 def _converted(
     table: Table,
-    plan: Plan,
+    shard_recipe: ShardRecipe,
     shelf: Shelf,
     rows: int,
     shard_rows: int,
@@ -164,7 +170,7 @@ def _converted(
     if done:
         say(f"{len(done)} of {total} shards are there from an earlier run", shown)
     ready = sum(min(shard_rows, rows - number * shard_rows) for number in done)
-    results = engines.results(engine, _jobs(table, shard_rows, done), plan, workers, total - len(done), shown)
+    results = engines.results(engine, _jobs(table, shard_rows, done), shard_recipe, workers, total - len(done), shown)
     with progress_bar(rows, "rows", "prepare", done=ready, shown=shown) as tick, closing(results):
         for number, arrays in results:
             done[number] = shelf.put(number, arrays)
@@ -184,22 +190,25 @@ def _jobs(table: Table, shard_rows: int, done: Collection[int]) -> Iterator[engi
         yield engines.Job(number, rows)
 
 
-def _merge(out: Path, origin: Origin, table: Table, plan: Plan, rows: int, shards: list[ShardFile]) -> None:
+def _merge(
+    out: Path, origin: Origin, table: Table, shard_recipe: ShardRecipe, rows: int, shards: list[ShardFile]
+) -> None:
     whole = merged(shards)
     if whole.graphs == 0:
         line, reason, _ = shards[0].rejected()[0]
         clear_shards(out)
         raise ValueError(
-            f"none of the {rows} rows of {table.path} can be read with column {plan.text.name!r} as molecules; "
+            f"none of the {rows} rows of {table.path} can be read with column {shard_recipe.text.name!r} as molecules; "
             f"{table.unit} {line}: {reason}"
         )
+    classes = whole.classes if shard_recipe.multiclass else None
     manifest = Manifest(
         source=Source(origin.name, origin.sha256, rows),
         rejected=0,
         featurisation=origin.featurisation,
         level="graph",
-        task=plan.task,
-        targets=tuple(TargetColumn(column.name, whole.classes if plan.multiclass else None) for column in plan.targets),
+        task=shard_recipe.task,
+        targets=tuple(TargetColumn(column.name, classes) for column in shard_recipe.targets),
         descriptors=origin.recipe.descriptors,
         columns=origin.columns,
         counts={

@@ -1,6 +1,6 @@
 """Rows of a table to arrays, a shard at a time: the unit of parallel work and of restart. Torch-free.
 
-:func:`convert_shard` is pure: the same rows and plan give the same arrays in any process on any machine.
+:func:`convert_shard` is pure: the same rows and recipe give the same arrays in any process on any machine.
 """
 
 import json
@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from tokengt.data import cells
-from tokengt.data.manifest import Recipe, TaskName
+from tokengt.data.manifest import Recipe, TaskKind
 from tokengt.data.tables import Row, Table
 from tokengt.data.tensorfile import DTYPES, Array, TensorType, narrowed
 from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, TextKind, canonical_smiles, pack_molecules
@@ -31,19 +31,19 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShardRecipe:
     """A recipe with the places of its columns in one table."""
 
     text: Column
     kind: TextKind
     policy: MoleculePolicy
-    task: TaskName | None
+    task: TaskKind | None
     targets: tuple[Column, ...]
     descriptors: tuple[Column, ...]
     split: Column | None
 
     @classmethod
-    def of(cls, recipe: Recipe, table: Table) -> "Plan":
+    def of(cls, recipe: Recipe, table: Table) -> "ShardRecipe":
         """Find every column; ``recipe.smiles`` may be None only for a table that has molecules of its own."""
         text = table.text_column if recipe.smiles is None else recipe.smiles
         assert text is not None
@@ -75,7 +75,7 @@ class ShardArrays:
     """The readable rows of a shard.
 
     ``arrays``: node_counts, edge_counts, text_counts, lines [kept]; node_features [nodes, 9]; edge_index [2, edges],
-    local; edge_features [edges, 3]; texts [bytes], UTF-8; targets [kept, T]; and where the plan has them
+    local; edge_features [edges, 3]; texts [bytes], UTF-8; targets [kept, T]; and where the recipe has them
     graph_features [kept, D] and split [kept]. In a multiclass shard targets are places in its own ``classes``.
     """
 
@@ -126,19 +126,19 @@ class _Values(NamedTuple):
     split: int
 
 
-def convert_shard(rows: Sequence[Row], plan: Plan) -> ShardArrays:
+def convert_shard(rows: Sequence[Row], recipe: ShardRecipe) -> ShardArrays:
     """Featurise the rows; one that cannot be read is named with its reason and costs the others nothing."""
     readable: list[Row] = []
     values: list[_Values] = []
     problems: dict[int, tuple[Row, str]] = {}
     for place, row in enumerate(rows):
         try:
-            values.append(_values(row, plan))
+            values.append(_values(row, recipe))
             readable.append(row)
         except cells.BadCell as bad:
             problems[place] = row, str(bad)
-    texts = [row.cells[plan.text.place] for row in readable]
-    packed = pack_molecules(texts, plan.policy, plan.kind)
+    texts = [row.cells[recipe.text.place] for row in readable]
+    packed = pack_molecules(texts, recipe.policy, recipe.kind)
     places = [place for place in range(len(rows)) if place not in problems]
     problems |= {places[place]: (readable[place], reason) for place, reason in packed.problems}
     kept = packed.kept.tolist()
@@ -149,22 +149,22 @@ def convert_shard(rows: Sequence[Row], plan: Plan) -> ShardArrays:
         "edge_index": narrowed(packed.edge_index),
         "edge_features": narrowed(packed.edge_features),
         "lines": np.array([readable[place].line for place in kept], dtype=np.int64),
-        **_text_arrays([texts[place] for place in kept], plan),
+        **_text_arrays([texts[place] for place in kept], recipe),
     }
     values = [values[place] for place in kept]
     labels = sorted({label for row_values in values for label in row_values.targets if isinstance(label, str)})
-    arrays |= _value_arrays(values, plan, {label: float(code) for code, label in enumerate(labels)})
+    arrays |= _value_arrays(values, recipe, {label: float(code) for code, label in enumerate(labels)})
     rejected = tuple(Rejected(row.line, reason, row.cells) for _, (row, reason) in sorted(problems.items()))
     return ShardArrays(arrays, tuple(labels), rejected)
 
 
-def _values(row: Row, plan: Plan) -> _Values:
+def _values(row: Row, recipe: ShardRecipe) -> _Values:
     if row.problem is not None:
         raise cells.BadCell(row.problem)
-    read = cells.class_label if plan.multiclass else cells.binary if plan.task == "binary" else cells.number
-    split = 0 if plan.split is None else _cell(row, "split column", plan.split, cells.split_code)
-    targets = tuple(_cell(row, "target", column, read) for column in plan.targets)
-    descriptors = tuple(_cell(row, "descriptor", column, cells.descriptor) for column in plan.descriptors)
+    read = cells.class_label if recipe.multiclass else cells.binary if recipe.task == "binary" else cells.number
+    split = 0 if recipe.split is None else _cell(row, "split column", recipe.split, cells.split_code)
+    targets = tuple(_cell(row, "target", column, read) for column in recipe.targets)
+    descriptors = tuple(_cell(row, "descriptor", column, cells.descriptor) for column in recipe.descriptors)
     return _Values(targets, descriptors, split)
 
 
@@ -175,10 +175,10 @@ def _cell(row: Row, role: str, column: Column, read: Any) -> Any:
         raise cells.BadCell(f"{role} {column.name!r} {bad}") from None
 
 
-def _text_arrays(texts: list[str], plan: Plan) -> dict[str, Array]:
+def _text_arrays(texts: list[str], recipe: ShardRecipe) -> dict[str, Array]:
     """SMILES as given; RDKit's own where the file has none."""
-    if plan.kind != "smiles":
-        texts = [smiles or "" for smiles in canonical_smiles(texts, DEFAULT_POLICY, plan.kind)]
+    if recipe.kind != "smiles":
+        texts = [smiles or "" for smiles in canonical_smiles(texts, DEFAULT_POLICY, recipe.kind)]
     encoded = [text.encode() for text in texts]
     return {
         "texts": np.frombuffer(b"".join(encoded), dtype=np.uint8),
@@ -186,18 +186,18 @@ def _text_arrays(texts: list[str], plan: Plan) -> dict[str, Array]:
     }
 
 
-def _value_arrays(values: list[_Values], plan: Plan, codes: dict[str, float]) -> dict[str, Array]:
+def _value_arrays(values: list[_Values], recipe: ShardRecipe, codes: dict[str, float]) -> dict[str, Array]:
     def target(value: float | str | None) -> float:
         return np.nan if value is None else codes[value] if isinstance(value, str) else value
 
     count = len(values)
     targets = [[target(value) for value in row.targets] for row in values]
     arrays: dict[str, Array] = {
-        "targets": np.array(targets, dtype=np.float64).reshape(count, len(plan.targets)),
+        "targets": np.array(targets, dtype=np.float64).reshape(count, len(recipe.targets)),
     }
-    if plan.descriptors:
+    if recipe.descriptors:
         descriptors = np.array([row.descriptors for row in values], dtype=np.float32)
-        arrays["graph_features"] = descriptors.reshape(count, len(plan.descriptors))
-    if plan.split is not None:
+        arrays["graph_features"] = descriptors.reshape(count, len(recipe.descriptors))
+    if recipe.split is not None:
         arrays["split"] = np.array([row.split for row in values], dtype=np.int8)
     return arrays

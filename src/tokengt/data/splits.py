@@ -9,6 +9,8 @@ from jaxtyping import Int, Int8
 from torch import Tensor
 
 from tokengt.data.batching import permutation
+from tokengt.data.manifest import NO_PART as NO_PART
+from tokengt.data.manifest import PARTS as PARTS
 from tokengt.interop.molecules import TextKind, scaffolds
 
 Fractions = tuple[float, float, float]
@@ -28,11 +30,11 @@ class Split:
             raise ValueError("the train part of the split is empty; expected at least one graph to train on")
 
     def parts(self) -> dict[str, Int[Tensor, " _"]]:
-        return {"train": self.train, "valid": self.valid, "test": self.test}
+        return dict(zip(PARTS, (self.train, self.valid, self.test), strict=True))
 
     def codes(self, count: int) -> Int8[Tensor, " count"]:
-        """The inverse of :func:`column_split`: 0 train, 1 valid, 2 test, -1 in none, for each of ``count`` places."""
-        codes = torch.full((count,), -1, dtype=torch.int8)
+        """The inverse of :func:`column_split`: the code of the part that each of ``count`` places is in."""
+        codes = torch.full((count,), NO_PART, dtype=torch.int8)
         for code, places in enumerate(self.parts().values()):
             codes[places] = code
         return codes
@@ -105,12 +107,12 @@ def group_split(groups: Sequence[str], fractions: Fractions = _STANDARD, seed: i
 
 
 def column_split(codes: Int8[Tensor, " rows"], seed: int = 0) -> Split:
-    """The split that the file itself gives: 0 train, 1 valid, 2 test; -1 rows are left out.
+    """The split that the file itself gives, as codes (:data:`PARTS`); rows of no part are left out.
 
     Without a valid row, a tenth of the train rows (at least one, at random by ``seed``) becomes the valid part,
     unless there is one train row only.
     """
-    train, valid, test = (torch.nonzero(codes == code).flatten() for code in range(3))
+    train, valid, test = (torch.nonzero(codes == code).flatten() for code in range(len(PARTS)))
     if len(train) == 0:
         raise ValueError("the split column marks no row as train; expected at least one")
     if len(valid) == 0 and len(train) > 1:

@@ -1,6 +1,6 @@
 """Store: a prepared data set. Flat arrays, mapped from disk and checked against their checksums, with a manifest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,23 +11,21 @@ from jaxtyping import Float64, Int8, Int64, UInt8
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from tokengt.batch import GraphBatch
-from tokengt.data.facts import laplacian_of
+from tokengt.batch import GraphBatch, Level
+from tokengt.data.facts import fact_of_all
 from tokengt.data.manifest import (
     CACHE,
     GRAPHS,
-    Level,
     Manifest,
     Source,
     TargetColumn,
-    TaskName,
+    TaskKind,
     featurisation,
     read_manifest,
 )
-from tokengt.data.packed import PackedGraphs
 from tokengt.files import file_checksum
 from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy
-from tokengt.structure.laplacian import Which, laplacian_fact
+from tokengt.structure.facts import StructureFact
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +55,13 @@ class _Texts(Sequence[str]):
 class Store:
     """Graphs with their targets, in the order of their source.
 
-    ``targets`` has a row a graph, node or edge (``manifest.level``) and NaN for a missing label; ``lines`` is where
-    each graph stands in the source; ``split`` is 0 for train, 1 for valid, 2 for test, -1 for none of them.
+    ``graphs`` are in narrow integers. ``targets`` has one row per graph, node or edge (``manifest.level``) and NaN for
+    a missing label; ``lines`` is where each graph stands in the source; ``split`` is the code of each row's part
+    (:data:`tokengt.data.splits.PARTS`).
     """
 
     manifest: Manifest
-    graphs: PackedGraphs
+    graphs: GraphBatch
     targets: Float64[Tensor, "rows targets"]
     lines: Int64[Tensor, " graphs"]
     split: Int8[Tensor, " rows"] | None = None
@@ -86,7 +85,7 @@ class Store:
         try:
             with safe_open(path, "pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            graphs = PackedGraphs.from_arrays(tensors)
+            graphs = GraphBatch.from_arrays(tensors)
             texts = _Texts(tensors["texts"], tensors["text_offsets"]) if "texts" in tensors else None
             store = cls(manifest, graphs, tensors["targets"], tensors["lines"], tensors.get("split"), folder, texts)
         except (SafetensorError, KeyError) as error:
@@ -106,23 +105,24 @@ class Store:
         texts: Sequence[str] | None = None,
         policy: MoleculePolicy | None = None,
         classes: Sequence[Sequence[str] | None] | None = None,
-        task: TaskName | None = None,
+        task: TaskKind | None = None,
         descriptors: Sequence[str] = (),
         split: Int8[Tensor, " rows"] | None = None,
         lines: Int64[Tensor, " graphs"] | None = None,
     ) -> "Store":
         """A store that no folder holds. With ``texts`` or ``policy`` the graphs are molecules.
 
-        ``targets`` [rows, T] has a row a graph, node or edge; ``classes[t]`` are the labels of target t, if it has any.
+        ``targets`` [rows, T] has one row per graph, node or edge; ``classes[t]`` are the labels of target t, if it has
+        any.
         """
-        packed = PackedGraphs.from_batch(graphs)
+        packed = graphs.narrowed()
         molecules = texts is not None or policy is not None
-        rows = {"graph": len(packed), "node": packed.nodes.total, "edge": packed.edges.total}[level]
+        rows = packed.level_rows(level).total
         values = torch.empty(rows, 0) if targets is None else targets
         if values.ndim != 2 or len(values) != rows or values.shape[1] != len(target_names):
             raise ValueError(
                 f"targets have shape {list(values.shape)}; expected [{rows}, {len(target_names)}]: "
-                f"a row a {level} and a column a name"
+                f"one row per {level} and one column per name"
             )
         labels = [None] * len(target_names) if classes is None else classes
         store = cls(
@@ -172,14 +172,16 @@ class Store:
         """:meth:`texts` without a list of all of them in memory."""
         return self._texts
 
-    def with_laplacian(self, count: int, which: Which, progress: bool = True) -> "Store":
-        """The same store whose graphs know their Laplacian eigenvectors: float32 [nodes, count], canonical.
+    def with_facts(self, facts: Iterable[StructureFact], progress: bool = True) -> "Store":
+        """The same store whose graphs know these facts, such as ``LaplacianVectors(8)`` or ``HopDistances()``.
 
-        They are computed in chunks and kept in the store's folder, where the next call finds them.
+        They are computed in chunks and kept in the store's folder with their checksums, where the next call finds them.
         """
-        cache = None if self.folder is None else self.folder / CACHE
-        fact = laplacian_of(self.graphs, count, which, cache, self.manifest.files.get(GRAPHS, ""), progress)
-        return replace(self, graphs=self.graphs.with_fact(laplacian_fact(count, which), fact))
+        cache, owner = None if self.folder is None else self.folder / CACHE, self.manifest.files.get(GRAPHS, "")
+        graphs = self.graphs
+        for fact in facts:
+            graphs = graphs.with_fact(fact.name, fact_of_all(graphs, fact, cache, owner, progress), fact.per)
+        return replace(self, graphs=graphs)
 
     def _counts(self) -> dict[str, int]:
         return {

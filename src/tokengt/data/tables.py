@@ -6,9 +6,9 @@ nothing for the others; a file that cannot be read at all is a ValueError of one
 * ``.csv``, ``.tsv`` (also ``.gz``, ``.xz``): the first line that is not blank is the header. Quotes, line breaks
   in quoted cells, any line ends and a byte order mark are understood. When the header holds no comma (tab) but a
   semicolon, tab or comma, that separates the cells. A column without a name is ``column N``, counted from 1.
-* ``.smi``, ``.txt`` (also compressed): a SMILES, a blank and a name a line; the columns are ``smiles`` and ``name``.
-  A first line that begins with the word SMILES is a header and left out.
-* ``.sdf`` (also compressed): the mol block is the column :data:`MOLBLOCK`, beside one column a data field.
+* ``.smi``, ``.txt`` (also compressed): on each line a SMILES, a blank and a name; the columns are ``smiles`` and
+  ``name``. A first line that begins with the word SMILES is a header and left out.
+* ``.sdf`` (also compressed): the mol block is the column :data:`MOLBLOCK`, beside one column per data field.
 * ``.parquet``: every value as Python writes it; nothing for null.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tokengt.data._parquet import parquet_columns, parquet_rows
 from tokengt.data._sdf import MOLBLOCK, sdf_fields, sdf_records
-from tokengt.data._text import COMPRESSED, check_text, lines_of, split_suffix
+from tokengt.data._text import COMPRESSED, Sink, check_begun, lines_of, split_suffix
 from tokengt.interop.molecules import TextKind
 
 _NUL = "the row holds a NUL byte; expected text"
@@ -55,11 +55,17 @@ class Table:
     unit: str
     text_kind: TextKind
     text_column: str | None
-    _read: Callable[[], Iterator[Row]]
+    _read: Callable[[Sink | None], Iterator[Row]]
 
-    def rows(self) -> Iterator[Row]:
-        """All rows from the first, one at a time; every row has one cell a column."""
-        return self._read()
+    def rows(self, sink: Sink | None = None) -> Iterator[Row]:
+        """All rows from the first, one at a time; every row has one cell per column.
+
+        When the last one has been read, ``sink`` has been given all bytes of the file.
+
+        Raises:
+            ValueError: the file is torn or not UTF-8, when that line is reached; names the file and the line.
+        """
+        return self._read(sink)
 
     def place(self, column: str, option: str) -> int:
         """Where ``column``, which the user named with ``option``, stands.
@@ -80,7 +86,7 @@ def is_table(path: Path) -> bool:
 
 
 def open_table(path: Path) -> Table:
-    """Look at the file's header and check that it is whole and UTF-8 throughout.
+    """Look at the file's header. What is wrong further down is said by :meth:`Table.rows`, when it comes to that.
 
     Raises:
         ValueError: one sentence that names the file and what was expected.
@@ -97,7 +103,7 @@ def open_table(path: Path) -> Table:
     if kind == ".parquet":
         columns = _checked_names(path, parquet_columns(path))
         return Table(path, columns, "row", "smiles", None, partial(_parquet, path))
-    check_text(path)
+    check_begun(path)
     if kind == ".sdf":
         columns = _checked_names(path, [MOLBLOCK, *sdf_fields(path)])
         return Table(path, columns, "record", "molblock", MOLBLOCK, partial(_sdf, path, columns))
@@ -136,10 +142,10 @@ def _separator(path: Path, candidates: str) -> str:
     return next((candidate for candidate in candidates if candidate in bare), candidates[0])
 
 
-def _records(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _records(path: Path, separator: str, sink: Sink | None = None) -> Iterator[tuple[int, list[str]]]:
     """First line and cells of every record that is not blank."""
     csv.field_size_limit(max(_LONGEST_CELL, csv.field_size_limit()))
-    with lines_of(path) as lines:
+    with lines_of(path, sink) as lines:
         source = _Lines(lines)
         reader = csv.reader(source, delimiter=separator)
         while True:
@@ -174,8 +180,8 @@ class _Lines:
         raise StopIteration
 
 
-def _delimited(path: Path, separator: str, width: int) -> Iterator[Row]:
-    records = _records(path, separator)
+def _delimited(path: Path, separator: str, width: int, sink: Sink | None) -> Iterator[Row]:
+    records = _records(path, separator, sink)
     next(records)
     for line, cells in records:
         found = len(cells)
@@ -189,8 +195,8 @@ def _delimited(path: Path, separator: str, width: int) -> Iterator[Row]:
         yield Row(line, tuple(cells[:width]) + ("",) * (width - found), problem)
 
 
-def _smiles_list(path: Path) -> Iterator[Row]:
-    with lines_of(path) as lines:
+def _smiles_list(path: Path, sink: Sink | None) -> Iterator[Row]:
+    with lines_of(path, sink) as lines:
         words = ((number, line.split(maxsplit=1)) for number, line in enumerate(lines, 1))
         for place, (number, cells) in enumerate((number, cells) for number, cells in words if cells):
             if place or cells[0].lower() != "smiles":
@@ -198,11 +204,15 @@ def _smiles_list(path: Path) -> Iterator[Row]:
                 yield Row(number, (smiles, name), _NUL if "\0" in smiles + name else None)
 
 
-def _sdf(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
-    for number, (block, fields) in enumerate(sdf_records(path), 1):
+def _sdf(path: Path, columns: tuple[str, ...], sink: Sink | None) -> Iterator[Row]:
+    for number, (block, fields) in enumerate(sdf_records(path, sink), 1):
         yield Row(number, (block, *(fields.get(name, "") for name in columns[1:])))
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path, sink: Sink | None) -> Iterator[Row]:
+    if sink is not None:  # Parquet is not read from front to back
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                sink(block)
     for number, cells in enumerate(parquet_rows(path), 1):
         yield Row(number, cells)

@@ -18,11 +18,11 @@ def main() -> None:
     os.dup2(2, 1)
     while True:
         try:
-            rows, plan = pickle.load(sys.stdin.buffer)
+            rows, recipe = pickle.load(sys.stdin.buffer)
         except (EOFError, pickle.UnpicklingError):  # the parent has finished, or was killed
             return
         try:
-            answer: object = convert_shard(rows, plan)
+            answer: object = convert_shard(rows, recipe)
         except Exception as error:
             error.add_note(traceback.format_exc())
             answer = error

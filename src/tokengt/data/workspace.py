@@ -38,8 +38,8 @@ class Origin:
         return checksum(json.dumps(known).encode())[:16]
 
 
-def is_finished(out: Path, origin: Origin) -> bool:
-    """Whether ``out`` is exactly this store already; False when it is free or holds an unfinished one.
+def holds_store(out: Path) -> bool:
+    """Whether ``out`` is a finished store, of whatever origin; False when it is free or holds an unfinished one.
 
     Raises:
         ValueError: it is something else, which nobody wants overwritten.
@@ -48,10 +48,21 @@ def is_finished(out: Path, origin: Origin) -> bool:
         raise ValueError(f"{out} is a file; give another --out")
     if not out.is_dir():
         return False
-    if not (out / MANIFEST).exists():
-        strange = sorted(path.name for path in out.iterdir() if not _is_ours(path))
-        if strange:
-            raise ValueError(f"{out} holds {strange[0]!r} and is no store; give another --out")
+    if (out / MANIFEST).exists():
+        return True
+    strange = sorted(path.name for path in out.iterdir() if not _is_ours(path))
+    if strange:
+        raise ValueError(f"{out} holds {strange[0]!r} and is no store; give another --out")
+    return False
+
+
+def is_finished(out: Path, origin: Origin) -> bool:
+    """Whether ``out`` is exactly this store already; False when it holds none yet.
+
+    Raises:
+        ValueError: it is another store or something else, which nobody wants overwritten.
+    """
+    if not holds_store(out):
         return False
     try:
         manifest = read_manifest(out)

@@ -17,6 +17,7 @@ import torch
 
 from tokengt.data.hypergraphs import LabelledHypergraph, read_hypergraph
 from tokengt.data.public import public_data
+from tokengt.data.splits import PARTS
 from tokengt.experiments.cells import Say, kept_cell, silent
 from tokengt.experiments.hypergraph_systems import HypergraphConfig, System, build, split_nodes, train
 from tokengt.experiments.tables import (
@@ -30,7 +31,6 @@ from tokengt.experiments.tables import (
 )
 from tokengt.files import write_whole
 
-PARTS = ("train", "valid", "test")
 # What to run, not how: a cell does not depend on it.
 _CHOICES = ("datasets", "systems", "seeds")
 

@@ -65,7 +65,7 @@ def packed(data: Any) -> GraphBatch:
         "graph_features": checked_features("graph_features", parts.graph_features, nodes.count),
     }
     _check(fields, name_graphs=is_batch(data))
-    return GraphBatch(**fields)
+    return GraphBatch.from_packed(**fields)
 
 
 def _read(data: Any) -> _Parts:
@@ -214,7 +214,7 @@ def _check(fields: dict[str, Any], *, name_graphs: bool) -> None:
         rows = [(fields[segments].total, fields[name]) for segments, name in pairs]
         if not name_graphs or any(f is not None and (f.ndim != 2 or len(f) != count) for count, f in rows):
             raise
-        batch = GraphBatch(**fields)
+        batch = GraphBatch.from_packed(**fields)
         for place in range(len(batch)):
             try:
                 batch[place]

@@ -2,6 +2,7 @@
 
 import torch
 
+from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 from tokengt.interop.molecules import (
     ATOM_CATEGORIES,
@@ -11,11 +12,21 @@ from tokengt.interop.molecules import (
     DEFAULT_POLICY,
     OTHER,
     MoleculePolicy,
+    PackedMolecules,
     pack_molecules,
 )
 from tokengt.interop.molecules import _rdkit as _rdkit
+from tokengt.ragged import Segments
 
-__all__ = ["ATOM_CATEGORIES", "ATOM_VOCABULARY", "BOND_CATEGORIES", "BOND_VOCABULARY", "OTHER", "from_smiles"]
+__all__ = [
+    "ATOM_CATEGORIES",
+    "ATOM_VOCABULARY",
+    "BOND_CATEGORIES",
+    "BOND_VOCABULARY",
+    "OTHER",
+    "batch_of_molecules",
+    "from_smiles",
+]
 
 
 def from_smiles(smiles: str, policy: MoleculePolicy = DEFAULT_POLICY) -> Graph:
@@ -40,4 +51,17 @@ def from_smiles(smiles: str, policy: MoleculePolicy = DEFAULT_POLICY) -> Graph:
         torch.from_numpy(packed.node_features).long(),
         torch.from_numpy(packed.edge_index).long(),
         torch.from_numpy(packed.edge_features).long(),
+    )
+
+
+def batch_of_molecules(molecules: PackedMolecules) -> GraphBatch:
+    """The molecules that could be read, as one batch, in the narrow integers they were packed in."""
+    return GraphBatch.from_arrays(
+        {
+            "node_offsets": Segments.from_lengths(torch.from_numpy(molecules.node_counts)).host,
+            "node_features": torch.from_numpy(molecules.node_features),
+            "edge_offsets": Segments.from_lengths(torch.from_numpy(molecules.edge_counts)).host,
+            "edge_index": torch.from_numpy(molecules.edge_index),
+            "edge_features": torch.from_numpy(molecules.edge_features),
+        }
     )

@@ -26,7 +26,9 @@ class Heads:
 
     def split(
         self, qkv: Float[Tensor, "tokens width"]
-    ) -> tuple[Float[Tensor, "tokens heads key"], Float[Tensor, "tokens heads key"], Float[Tensor, "tokens heads value"]]:
+    ) -> tuple[
+        Float[Tensor, "tokens heads key"], Float[Tensor, "tokens heads key"], Float[Tensor, "tokens heads value"]
+    ]:
         """Queries, keys and values of every head: views of the rows."""
         rows, widths = len(qkv), (self.key, self.key, self.value)
         query, key, value = qkv.split([self.count * width for width in widths], dim=1)

@@ -49,7 +49,7 @@ class LaplacianSpectrum:
 
 
 def laplacian_fact(count: int, which: Which) -> str:
-    """The name under which a batch carries these eigenvectors when they are known already (``node_facts``)."""
+    """The name under which a batch carries these eigenvectors when they are known already (``facts``)."""
     return f"laplacian-{which}-{count}"
 
 

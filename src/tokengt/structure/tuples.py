@@ -1,14 +1,20 @@
 """Facts of listed edges and tuples: equality patterns, and both directions of one undirected edge."""
 
 from functools import cache
+from itertools import pairwise
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tokengt.batch import GraphBatch, MergedEdges
+from tokengt.batch import GraphBatch
 from tokengt.draws import chain
+from tokengt.facts import MergedEdges
+from tokengt.numbering import LocalIndex, narrowed
 from tokengt.ragged import Segments
+
+# Directions are merged in pieces of about this many edges, to save memory.
+_EDGES_AT_ONCE = 2**22
 
 
 @cache
@@ -75,7 +81,35 @@ def merge_directions(batch: GraphBatch, numbered_from: int = 0) -> MergedEdges:
     new_number[renumber] = torch.arange(count, device=batch.device)
     lengths = torch.bincount(batch.edges.ids.index_select(0, first), minlength=batch.num_graphs)
     segments = Segments.from_lengths(lengths.cpu(), batch.device)
-    return MergedEdges(first, new_number.index_select(0, of_edge), segments)
+    return MergedEdges(
+        firsts=LocalIndex(segments, batch.edges, packed=first),
+        owners=LocalIndex(batch.edges, segments, packed=new_number.index_select(0, of_edge)),
+        segments=segments,
+        source=(batch.edge_numbers, batch.edge_features),
+    )
+
+
+def with_merged_edges(graphs: GraphBatch) -> GraphBatch:
+    """The same, knowing which edges are two directions of one: batches need not find out, nor wait for a GPU.
+
+    Raises:
+        ValueError: both directions of an edge are listed but their features differ.
+    """
+    if graphs.merged is not None or not len(graphs):
+        return graphs
+    edges = graphs.edges
+    cuts = torch.searchsorted(edges.host, torch.arange(0, edges.total, _EDGES_AT_ONCE))
+    bounds = torch.unique(torch.cat((cuts, torch.tensor([0, len(graphs)])))).tolist()
+    parts = [merge_directions(graphs.select(torch.arange(*span)), span[0]) for span in pairwise(bounds)]
+    lengths = torch.cat([part.segments.host_lengths for part in parts])
+    segments = Segments.from_lengths(lengths, graphs.device)
+    merged = MergedEdges(
+        firsts=LocalIndex(segments, edges, local=torch.cat([narrowed(part.firsts.local) for part in parts])),
+        owners=LocalIndex(edges, segments, local=torch.cat([narrowed(part.owners.local) for part in parts])),
+        segments=segments,
+        source=(graphs.edge_numbers, graphs.edge_features),
+    )
+    return graphs.with_merged(merged)
 
 
 def _feature_bits(batch: GraphBatch) -> Int[Tensor, "columns edges"]:
@@ -118,7 +152,7 @@ def _check_directions_agree(
     if len(bad):
         edge = int(bad[0])
         graph, place = batch.graph_of_row(batch.edges, edge)
-        u, v = (batch.edge_index[:, edge] - batch.nodes.host[graph].item()).tolist()
+        u, v = batch.edge_numbers.local[:, edge].tolist()
         raise ValueError(
             f"graph {numbered_from + graph}: edge_features row {place} of edge ({u}, {v}) has no equal on its reverse "
             f"({v}, {u}), so the two directions cannot share one token; use layout 'directed' or give both the same "

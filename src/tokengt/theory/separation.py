@@ -21,7 +21,7 @@ from tokengt.batch import GraphBatch
 from tokengt.block import Block, EncoderConfig
 from tokengt.graph import Graph
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig, IdentifierKind
+from tokengt.models.tokengt.identifiers import IdentifierKind, identifiers_of_kind
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.models.tokengt.tokens import Tokenizer, TokensConfig
 from tokengt.theory.construction.layout import Layout
@@ -136,9 +136,8 @@ def renumber_each(batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
     return replace(
         batch,
         node_features=None if batch.node_features is None else batch.node_features[old],
-        edge_index=number[batch.edge_index],
-        hyperedge_nodes=number[batch.hyperedge_nodes],
-        node_facts={},
+        edge_numbers=batch.edge_numbers.renumbered(number[batch.edge_index]),
+        member_numbers=batch.member_numbers.renumbered(number[batch.hyperedge_nodes]),
     )
 
 
@@ -211,7 +210,7 @@ def random_model(config: SeparationConfig, seed: int) -> TokenGT:
         TokenGTConfig(
             dim=layout.dim,
             tokens=TokensConfig(graph_token=False),
-            identifiers=IdentifierConfig(kind=config.kind, dim=config.id_dim),
+            identifiers=identifiers_of_kind(config.kind, config.id_dim),
             encoder=EncoderConfig(
                 num_layers=config.num_layers,
                 num_heads=layout.num_heads,

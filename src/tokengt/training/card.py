@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tokengt.models.contract import Description
 from tokengt.training.tasks import Task
 
 FEW_LABELS = 100
@@ -29,7 +30,7 @@ class CardFacts:
         split: how the parts were made, in words, such as "random, seed 0" or "by the column `set`".
         counts: rows of each part, such as ``{"train": 902, "valid": 113, "test": 113}``.
         train_labels: training labels of each target, in the order of ``task.names``.
-        identifiers: the node identifiers, in words, such as "laplacian, 16 dimensions".
+        model: the model in words: its name, and rows for the table of settings.
         parameters: trained numbers in one model.
         test: metrics on the test part, if it has rows.
         floor: the same metrics of ``task.floor``, which knows nothing but the training labels.
@@ -53,7 +54,7 @@ class CardFacts:
     split: str
     counts: Mapping[str, int]
     train_labels: tuple[int, ...]
-    identifiers: str
+    model: Description
     parameters: int
     test: Mapping[str, float] | None = None
     floor: Mapping[str, float] | None = None
@@ -73,7 +74,7 @@ def model_card(facts: CardFacts) -> str:
     names = facts.task.names
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     sections = [
-        f"{_header(facts)}\n\n# TokenGT for {_plain(title)}",
+        f"{_header(facts)}\n\n# {_plain(facts.model.name)} for {_plain(title)}",
         _predicted(facts),
         f"## Test\n\n{_results(facts)}",
         f"## Warnings\n\n{_bullets(card_warnings(facts))}",
@@ -110,7 +111,7 @@ def card_warnings(facts: CardFacts) -> list[str]:
 def _header(facts: CardFacts) -> str:
     task = facts.task
     kind = "regression" if task.kind == "regression" else "classification"
-    tags = ["tokengt", "graph-transformer", *(["chemistry", "molecules"] if facts.molecules else []), kind]
+    tags = ["tokengt", *facts.model.tags, *(["chemistry", "molecules"] if facts.molecules else []), kind]
     metrics = [name for name in facts.test or () if "/" not in name] or [task.metric]
     lines = ["---", "library_name: tokengt", "pipeline_tag: graph-ml"]
     for key, values in (("tags", tags), ("metrics", metrics)):
@@ -194,7 +195,8 @@ def _limits(facts: CardFacts) -> str:
 
 
 def _training(facts: CardFacts) -> str:
-    settings = [["identifiers", facts.identifiers], ["parameters", f"{facts.parameters:,}"]]
+    details = [[_plain(name), _plain(value)] for name, value in facts.model.details.items()]
+    settings = [*details, ["parameters", f"{facts.parameters:,}"]]
     settings += [[_plain(name), _plain(str(value))] for name, value in facts.settings.items()]
     versions = ", ".join(f"{name} {version}" for name, version in facts.versions.items())
     return _table(["setting", "value"], settings) + (f"\n\nMade with {versions}." if versions else "")

@@ -21,7 +21,7 @@ from tokengt.accelerate import accelerate, forget
 from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_once
 from tokengt.draws import chain
 from tokengt.files import remove_leftovers
-from tokengt.models.tokengt.model import TokenGT
+from tokengt.models.contract import Model
 from tokengt.training.checkpoint import Checkpoint, read_newest, write_checkpoint, write_last
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
@@ -69,7 +69,7 @@ class Trainer:
     def __init__(
         self,
         fabric: Any,
-        model: TokenGT,
+        model: Model,
         parts: Parts,
         task: Task,
         config: TrainingConfig,
@@ -86,17 +86,21 @@ class Trainer:
         self.folder = None if folder is None else folder / "checkpoints"
         self.fingerprint, self.on_epoch, self.warn = fingerprint, on_epoch, warn
         self.progress = progress or Progress(config.epochs, quiet=True)
-        # What is saved and loaded is the plain model; what is called may be its fast twin, which shares the weights.
-        self.plain = model.double() if config.precision == "float64" else model
-        record = config.compile and config.cuda_graphs and fabric.world_size == 1
-        self.model: Any = accelerate(self.plain, device=fabric.device, compile=config.compile, record=record)
-        self.forward = fabric.setup_module(Enveloped(self.model, several=fabric.world_size > 1))
-        self.parameters = [p for p in self.plain.parameters() if p.requires_grad]
+        self.model = model.double() if config.precision == "float64" else model
+        # Another way through the same weights: compiled and recorded where that is asked for and pays, else the model.
+        alone = fabric.world_size == 1
+        self.fast = accelerate(
+            self.model,
+            device=fabric.device,
+            compile=config.compile,
+            record=config.compile and config.cuda_graphs and alone,
+        )
+        self.forward = fabric.setup_module(Enveloped(self.fast, several=not alone))
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
-        if model.config.tokens.layout == "undirected":
-            self.parts = replace(self.parts, graphs=self.parts.graphs.with_merged_edges())
+        self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         self.labels = parts.labels_a_graph(parts.train)
         self.state = State()
         self.best: dict[str, Tensor] = {}
@@ -117,7 +121,7 @@ class Trainer:
                     self._epoch()
             finally:
                 self.progress.close()
-                forget(self.model)
+                forget(self.fast)
         self._load_weights(self.best)
         return self.state
 
@@ -126,13 +130,13 @@ class Trainer:
         pieces = self.fabric.world_size * config.accumulate
         steps = epoch_steps(
             self.parts.train.places,
-            self.parts.tokens,
+            self.parts.costs,
             config.batching,
             seed=self.seed,
             epoch=state.epoch,
             pieces=pieces,
         )
-        self.model.train()
+        self.forward.train()
         loss = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.fabric.device)
         for place in range(state.step_in_epoch, len(steps)):
             set_rate(self.optimizer, rate_at((state.epoch + (place + 0.5) / len(steps)) / config.epochs, config))
@@ -168,9 +172,9 @@ class Trainer:
                 loss = weight * self.task.loss_sum(output, self._targets(self.parts.train, places))
                 self.fabric.backward(loss * (world / max(count, 1)))
                 total += loss.detach()
-        for parameter in self.model.tokenizer.parameters():
+        for parameter in self.parameters:
             # Without a gradient it would not be decayed, and with several processes it has one always.
-            if parameter.requires_grad and parameter.grad is None:
+            if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
@@ -201,7 +205,7 @@ class Trainer:
             better = not self.best or self._is_better(value, loss)
             if better:
                 state.best_epoch, state.best_value, state.best_loss = state.epoch, value, loss
-                self.best = {name: whole(tensor).clone() for name, tensor in self.plain.state_dict().items()}
+                self.best = {name: whole(tensor).clone() for name, tensor in self.model.state_dict().items()}
         state.records.append(record)
         patient = not self.config.patience or state.epoch - state.best_epoch < self.config.patience
         state.finished = state.epoch >= self.config.epochs or not patient
@@ -235,14 +239,14 @@ class Trainer:
         targets = part.targets.cpu()
         count = self.task.label_count(self._of(part, targets))
         loss = self.task.loss_sum(output, self._of(part, targets))
-        found = metrics(self.task, self.task.predictions(output), self._of(part, targets))
-        return {"valid_loss": float(loss) / max(count, 1), "valid": found}
+        values = metrics(self.task, self.task.predictions(output), self._of(part, targets))
+        return {"valid_loss": float(loss) / max(count, 1), "valid": values}
 
     @torch.no_grad()
     def outputs(self, part: Part) -> Float[Tensor, "rows out"]:
         """The model's outputs for the rows of a part's graphs, in their order, on the CPU of every process."""
-        self.model.eval()
-        batches = evaluation_batches(part.places, self.parts.tokens, tokens_at_once(self.fabric.device))
+        self.forward.eval()
+        batches = evaluation_batches(part.places, self.parts.costs, tokens_at_once(self.fabric.device))
         world, rank = self.fabric.world_size, self.fabric.global_rank
         _, rows = self.parts.rows.take(part.places)
         out = torch.zeros(rows.total, self.task.out_dim, dtype=torch.float64, device=self.fabric.device)
@@ -253,7 +257,7 @@ class Trainer:
             if first + rank < len(batches):
                 index, _ = rows.take(torch.searchsorted(part.places, mine))
                 out.index_copy_(0, index.to(out.device), values.double())
-        self.model.train()
+        self.forward.train()
         return self._summed(out).cpu()
 
     def _of(self, part: Part, table: Float[Tensor, "rows columns"]) -> Float[Tensor, "chosen columns"]:
@@ -266,7 +270,7 @@ class Trainer:
         return part.targets.index_select(0, index).to(self.fabric.device)
 
     def _batch(self, places: Int[Tensor, " graphs"]) -> Envelope:
-        batch = self.parts.graphs.gather(places)
+        batch = self.parts.graphs.select(places)
         return Envelope(batch if batch.device == self.fabric.device else batch.to(self.fabric.device))
 
     def _summed(self, tensor: Tensor) -> Tensor:
@@ -287,7 +291,7 @@ class Trainer:
 
     def _save(self) -> None:
         # Putting a sharded tensor together needs every process; only the first one writes.
-        tensors = {f"model.{name}": whole(tensor) for name, tensor in self.plain.state_dict().items()}
+        tensors = {f"model.{name}": whole(tensor) for name, tensor in self.model.state_dict().items()}
         for number, parameter in enumerate(self.parameters):
             for name, value in self.optimizer.state[parameter].items():
                 tensors[f"optimizer.{number}.{name}"] = whole(value)
@@ -331,7 +335,7 @@ class Trainer:
                 load_into(value, checkpoint.tensors[f"average.{number}"])
 
     def _load_weights(self, weights: dict[str, Tensor]) -> None:
-        for name, tensor in self.plain.state_dict().items():
+        for name, tensor in self.model.state_dict().items():
             load_into(tensor, weights[name])
 
     def _load_optimizer(self, parameter: nn.Parameter, saved: dict[str, Tensor]) -> None:
@@ -364,7 +368,7 @@ def on_device(parts: Parts, device: torch.device) -> Parts:
         name: Part(getattr(parts, name).places, getattr(parts, name).targets.to(device))
         for name in ("train", "valid", "test")
     }
-    return Parts(parts.graphs.to(device), parts.level, parts.tokens, **moved)
+    return Parts(parts.graphs.to(device), parts.level, parts.costs, **moved)
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:

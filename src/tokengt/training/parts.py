@@ -6,17 +6,15 @@ nodes or edges live in one graph, their rows: the same graph then stands in ever
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tokengt.data.packed import PackedGraphs
+from tokengt.batch import GraphBatch
 from tokengt.data.splits import Split
+from tokengt.level import Level
 from tokengt.ragged import Segments
-
-Level = Literal["graph", "node", "edge"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +27,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """A data set ready for training: packed graphs, where its rows lie, and its three parts."""
+    """A data set ready for training: packed graphs, what each costs its model, where its rows lie, its three parts."""
 
-    graphs: PackedGraphs
+    graphs: GraphBatch
     level: Level
-    tokens: Int[Tensor, " all_graphs"]
+    costs: Int[Tensor, " all_graphs"]
     train: Part
     valid: Part
     test: Part
@@ -41,7 +39,7 @@ class Parts:
     @cached_property
     def rows(self) -> Segments:
         """Kept: a large data set has many, and every step asks."""
-        return level_rows(self.graphs, self.level)
+        return self.graphs.level_rows(self.level)
 
     def labels_a_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
         """How many labels of a part every graph holds, on the CPU."""
@@ -51,29 +49,22 @@ class Parts:
         return torch.zeros(rows.count, dtype=torch.int64).index_add(0, ids, labels)
 
 
-def level_rows(graphs: PackedGraphs, level: Level) -> Segments:
-    """Which rows of the label table belong to every graph: its one row, its nodes or its edges."""
-    if level == "graph":
-        return Segments.uniform(len(graphs), 1, graphs.device)
-    return graphs.nodes if level == "node" else graphs.edges
-
-
 def cut(
-    graphs: PackedGraphs,
+    graphs: GraphBatch,
     targets: Float[Tensor, "rows targets"],
     level: Level,
     split: Split,
     *,
     by_row: bool,
-    undirected: bool,
+    costs: Int[Tensor, " all_graphs"],
 ) -> Parts:
     """The parts of a split, which numbers graphs, or with ``by_row`` rows of the label table."""
-    rows = level_rows(graphs, level)
+    rows = graphs.level_rows(level)
     parts = [
         _rows_shown(targets, rows, places) if by_row else Part(places, targets)
         for places in (split.train, split.valid, split.test)
     ]
-    return Parts(graphs, level, token_counts(graphs, undirected), *parts)
+    return Parts(graphs, level, costs, *parts)
 
 
 def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:
@@ -82,9 +73,3 @@ def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: 
     shown[places] = True
     blank = torch.where(shown.to(targets.device), targets, torch.nan)
     return Part(torch.unique(torch.searchsorted(rows.host, places, right=True) - 1), blank)
-
-
-def token_counts(graphs: PackedGraphs, undirected: bool) -> Int[Tensor, " graphs"]:
-    """About how many tokens each graph becomes: [graph], nodes, edges (halved when directions merge), hyperedges."""
-    edges = graphs.edges.host_lengths // (2 if undirected else 1)
-    return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.tokengt.model import TokenGT
+from tokengt.models.contract import Model
 from tokengt.training.config import Precision
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -30,11 +30,11 @@ class Envelope:
 class Enveloped(nn.Module):
     """The model as Fabric wraps it: takes an :class:`Envelope`.
 
-    A batch of single atoms would leave the edge encoder without a gradient. DDP waits for one, so that with ``several``
-    processes every output depends on every weight of the tokens.
+    Some batches leave some weights without a gradient. DDP waits for one of every weight, so that with ``several``
+    processes every output depends on all that the model says may be left out.
     """
 
-    def __init__(self, model: TokenGT, several: bool) -> None:
+    def __init__(self, model: Model, several: bool) -> None:
         super().__init__()
         self.model, self.several = model, several
 
@@ -42,7 +42,7 @@ class Enveloped(nn.Module):
         out: Tensor = self.model(envelope.batch)
         if not (self.training and self.several):
             return out
-        return out + 0 * sum(weight.sum() for weight in self.model.tokenizer.parameters())
+        return out + 0 * sum(weight.sum() for weight in self.model.sometimes_unused())
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ def make_fabric(where: DeviceConfig, precision: Precision) -> Any:
 
 
 def _shard(wrapped: Enveloped, mesh: Any) -> Enveloped:
-    """FSDP2: every block its own unit, then the rest."""
+    """FSDP2: every piece that the model names is a unit of its own, then the rest."""
     from torch.distributed.fsdp import fully_shard
 
-    for block in wrapped.model.encoder.blocks:
-        fully_shard(block, mesh=mesh["data_parallel"])
+    for piece in wrapped.model.pieces():
+        fully_shard(piece, mesh=mesh["data_parallel"])
     fully_shard(wrapped, mesh=mesh["data_parallel"])
     return wrapped
 

@@ -1,116 +1,225 @@
-"""From a store and a person's wishes to configs: the model that reads this data, the split, the task."""
+"""From a request and a store to the models that are to be trained: everything is decided here, once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
 from tokengt.config import override
-from tokengt.data.packed import PackedGraphs
-from tokengt.data.splits import Fractions, Split, column_split, fold_splits, random_split, scaffold_split
+from tokengt.data.datasets import bundled
+from tokengt.data.manifest import GRAPHS, TaskKind
+from tokengt.data.splits import Split
+from tokengt.data.splitting import make_splits
 from tokengt.data.store import Store
-from tokengt.interop.molecules import MoleculePolicy, scaffolds
-from tokengt.models.features import FeatureSpec
-from tokengt.models.tokengt.model import TokenGTConfig
-from tokengt.models.tokengt.tokens import TokensConfig
-from tokengt.structure.tuples import merge_directions
-from tokengt.training.config import TrainingConfig
-from tokengt.training.parts import level_rows
-from tokengt.training.tasks import Task, TaskKind, guessed_kind, numbered_classes
+from tokengt.files import checksum
+from tokengt.interop.molecules import MoleculePolicy
+from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.own import as_model, copy_of
+from tokengt.presets import PRESETS, PRETRAINED
+from tokengt.training.request import AUTO, TrainRequest
+from tokengt.training.results import split_table
+from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
+from tokengt.training.start import Start
+from tokengt.training.tasks import Task, guessed_kind, numbered_classes
+
+Say = Callable[[str], None]
+_TRAINED, _FRESH = "small-pretrained", "small"
+_DECIDED = ("head.out_dim", "head.level", "out_dim", "level")
 
 
-@dataclass(frozen=True)
-class SplitRequest:
-    """How to split.
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One model of a run, before it is trained: what it is made with, its split and its data.
 
-    Args:
-        kind: "random", "scaffold", "given" or the name of the column (what the data came with), or "auto": what the
-            data came with, else random.
-        seed: of the shuffle; scaffolds are always dealt out in the same way.
-        fractions: of train, valid and test.
-        folds: 0, or the number of parts of a cross-validation.
+    A run has one member, or one for every fold and every model of an ensemble; ``name`` tells them apart.
     """
 
-    kind: str = "auto"
-    seed: int = 0
-    fractions: Fractions = (0.8, 0.1, 0.1)
-    folds: int = 0
+    name: str
+    spec: RunSpec
+    split: Split
+    by_row: bool
+    store: Store
+    train_targets: Float[Tensor, "rows targets"]
+    build: Callable[[], Model]
 
-    def __str__(self) -> str:
-        shares = " / ".join(f"{100 * share:g}%" for share in self.fractions)
-        how = {"random": f"random, seed {self.seed}", "scaffold": "whole scaffolds"}.get(self.kind)
-        if how is None:
-            return "as the data gives it" if self.kind == "given" else f"by the column {self.kind!r}"
-        return f"{self.folds} folds, {how}" if self.folds else f"{how}, {shares}"
+    @property
+    def codes(self) -> Int8[Tensor, " places"]:
+        """The part of every graph (or row), as :meth:`Split.codes` numbers parts."""
+        return self.split.codes(_places(self.store, self.by_row))
 
-    def for_store(self, store: Store) -> "SplitRequest":
-        """The same with "auto" decided."""
-        if self.kind != "auto":
-            return self
-        given = store.split is not None and not self.folds
-        return replace(self, kind=(store.manifest.columns.get("split") or "given") if given else "random")
+    @property
+    def test_rows(self) -> Int[Tensor, " test"]:
+        """Rows of the label table that belong to the test part."""
+        if self.by_row:
+            return self.split.test
+        return self.store.graphs.level_rows(self.spec.level).take(self.split.test)[0]
 
 
-def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]:
-    """The split, or one a fold; and whether it numbers rows of the label table instead of graphs."""
-    level = store.manifest.level
-    request = request.for_store(store)
-    by_row = level != "graph" and (
-        len(store) == 1 or (store.split is not None and len(store.split) != len(store) and request.kind != "random")
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Where the models of a run come from: a config, and weights to begin with or a module that is built already."""
+
+    config: ModelConfig
+    start: Start | None = None
+    module: Model | None = None
+
+    def fitted(self, store: Store, out_dim: int) -> ModelConfig:
+        """The config for this data; a trained model keeps what its weights read."""
+        return self.config.fit(store, out_dim) if self.start is None else self.config.refit(store, out_dim)
+
+    def build(self, config: ModelConfig, seed: int, alone: bool) -> Model:
+        """A model with its first weights, drawn by ``seed``; a module of one's own keeps its weights if it is alone."""
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            torch.manual_seed(seed)
+            model = config.build() if self.module is None else copy_of(self.module, None if alone else seed)
+        if self.start is not None:
+            self.start.load_into(model)
+        return model
+
+
+def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path, say: Say) -> list[Member]:
+    """The models to train, each with its split, its task and its config, fitted to the data.
+
+    Whatever is wrong with the request is said here, in one sentence, before anything is trained or written.
+    """
+    origin = _origin(request, store, start, out, say)
+    request = replace(request, split=request.split.for_store(store))
+    splits, by_row = make_splits(store, request.split)
+    alone = len(splits) * request.ensemble == 1
+    members = []
+    for fold, split in enumerate(splits):
+        for number in range(request.ensemble):
+            names = [f"fold-{fold}"] * (len(splits) > 1) + [f"model-{number}"] * (request.ensemble > 1)
+            seed = request.seed + number
+            members.append(_member("-".join(names), store, request, origin, split, by_row, seed, alone))
+    _check_model(members[0], origin)
+    return members
+
+
+def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path, say: Say) -> Origin:
+    if request.model is not None:
+        module = as_model(request.model)
+        return Origin(module.config, module=module)
+    if start is not None:
+        return Origin(start.config, start)
+    name = request.preset
+    if name == AUTO:
+        before = _chosen_before(out) if request.resume else None
+        name = before or chosen_preset(store, request)
+        if before is None and name in PRETRAINED:
+            say(f"training begins with the weights of {name}, which come with the package; --preset small does not")
+    if name in PRETRAINED and not knows_molecules(store):
+        raise ValueError(f"{name} knows molecules with implicit hydrogens; use the preset {_FRESH} for this data")
+    return Origin(PRESETS[name](), Start.read(bundled(PRETRAINED[name])) if name in PRETRAINED else None)
+
+
+def _chosen_before(out: Path) -> str | None:
+    """What was chosen when the run was begun still stands; None for a run that is not begun."""
+    if not (out / RUN_FILE).is_file():
+        return None
+    return _FRESH if read_run(out).start is None else _TRAINED
+
+
+def chosen_preset(store: Store, request: TrainRequest) -> str:
+    """What a person means who names none: pre-trained weights where they fit.
+
+    They know molecules without explicit hydrogens, and the model as it is but for its head.
+    """
+    changed = any(not name.startswith("head.") for name in request.model_settings)
+    return _TRAINED if knows_molecules(store) and not changed else _FRESH
+
+
+def knows_molecules(store: Store) -> bool:
+    """Whether the trained presets were trained on data of this kind."""
+    policy = policy_of(store)
+    return policy is not None and policy.hydrogens == "implicit"
+
+
+def _member(
+    name: str,
+    store: Store,
+    request: TrainRequest,
+    origin: Origin,
+    split: Split,
+    by_row: bool,
+    seed: int,
+    alone: bool,
+) -> Member:
+    shown = shown_targets(store, split, by_row)
+    task = fit_task(request.recipe.task, store, shown)
+    config = _configured(origin.fitted(store, task.out_dim), request)
+    # Fewer passes suit a model whose weights, all of which learn on, are trained already.
+    begun = origin.start is not None and not origin.start.frozen
+    training = request.training.for_graphs(len(store) if by_row else len(split.train), begun=begun)
+    store, descriptors = _scaled(store, split, by_row)
+    spec = RunSpec(
+        model=config,
+        training=training,
+        task=task,
+        level=store.manifest.level,
+        seed=seed,
+        split=str(request.split),
+        split_sha256=checksum(split_table(store, {"part": split.codes(_places(store, by_row))})),
+        source=store.manifest.source,
+        store_sha256=store.manifest.files.get(GRAPHS, ""),
+        molecules=policy_of(store),
+        text_column=store.manifest.columns.get("smiles"),
+        descriptors=descriptors,
+        start=None if origin.start is None else origin.start.sha256,
+        frozen=origin.start is not None and origin.start.frozen,
     )
-    count = len(store.targets) if by_row else len(store)
-    if request.kind not in ("random", "scaffold"):
-        return [_column(store, request, count)], by_row
-    texts = None
-    if request.kind == "scaffold":
-        texts = store.texts()
-        if texts is None or by_row:
-            raise ValueError("a scaffold split needs molecules with their SMILES; use --split random or a column")
-    if request.folds:
-        groups = None if texts is None else scaffolds(texts)
-        units = _units(store, count, by_row)
-        folds = fold_splits(_count(units), request.folds, request.seed, groups)
-        return [_rows_of(fold, units) for fold in folds], by_row
-    if texts is not None:
-        return [scaffold_split(texts, request.fractions)], by_row
-    units = _units(store, count, by_row)
-    return [_rows_of(random_split(_count(units), request.seed, request.fractions), units)], by_row
+    return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone))
 
 
-def _units(store: Store, count: int, by_row: bool) -> Int[Tensor, " rows"]:
-    """What must not be torn apart, numbered: every row by itself, but both directions of an edge together."""
-    if not by_row or store.manifest.level != "edge":
-        return torch.arange(count)
-    graphs = store.graphs
-    ends = graphs.edge_index.long() + graphs.nodes.starts.index_select(0, graphs.edges.ids)
-    keys = ends.amin(0) * graphs.nodes.total + ends.amax(0)
-    inverse: Tensor = torch.unique(keys, return_inverse=True)[1]
-    return inverse
+def _configured(config: ModelConfig, request: TrainRequest) -> ModelConfig:
+    """The fitted config with what a person sets by hand: the last word, but for what follows from the targets."""
+    for path in request.model_settings:
+        if path in _DECIDED:
+            raise ValueError(f"setting 'model.{path}' follows from the targets; choose it by target, task and level")
+    return override(config, request.model_settings, "model")
 
 
-def _count(units: Int[Tensor, " rows"]) -> int:
-    return int(units.max()) + 1 if len(units) else 0
+def _scaled(store: Store, split: Split, by_row: bool) -> tuple[Store, Descriptors]:
+    """Descriptors as their training rows are scaled; rows of one graph share its descriptors."""
+    values = store.graphs.graph_features
+    if values is None:
+        return store, Descriptors()
+    descriptors = Descriptors.fit(store.manifest.descriptors, values if by_row else values[split.train])
+    return replace(store, graphs=store.graphs.with_graph_features(descriptors.scaled(values))), descriptors
 
 
-def _rows_of(split: Split, units: Int[Tensor, " rows"]) -> Split:
-    """A split of units as one of their rows."""
-    codes = split.codes(_count(units)).index_select(0, units)
-    return Split(*(torch.nonzero(codes == code).flatten() for code in range(3)))
+def _check_model(member: Member, origin: Origin) -> None:
+    """Whatever is wrong with the settings is said before anything is written."""
+    if origin.module is not None:
+        _check_rows(member, origin.module)
+    else:
+        with torch.device("meta"):
+            member.spec.model.build()
+    if origin.start is not None:
+        origin.start.check(member.spec.model)
 
 
-def _column(store: Store, request: SplitRequest, count: int) -> Split:
-    if request.folds:
-        raise ValueError("--folds makes its own splits; leave out --split or use random or scaffold")
-    column = store.manifest.columns.get("split")
-    words = ("given", column) if column else ("given", "mask", "masks")
-    if store.split is None or request.kind not in words:
-        there = f"given ({column})" if column else "given" if store.split is not None else "the data came with none"
-        raise ValueError(f"--split is {request.kind!r}; expected random, scaffold, or the split of the data: {there}")
-    if len(store.split) != count:
-        raise ValueError(f"the split column has {len(store.split)} entries; expected {count}")
-    return column_split(store.split, request.seed)
+@torch.no_grad()
+def _check_rows(member: Member, model: Model) -> None:
+    """A module of one's own has to give one row per graph, node or edge, and one column per target or class."""
+    places = member.split.train[:1] if not member.by_row else torch.zeros(1, dtype=torch.int64)
+    model = copy_of(model, None).cpu().eval()
+    batch = model.prepared(member.store.graphs).select(places)
+    output = model(batch)
+    wanted = [batch.level_rows(member.spec.level).total, member.spec.task.out_dim]
+    given = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    if given != wanted:
+        raise ValueError(
+            f"{model.config.describe().name} gives {given} for a batch of one graph; expected {wanted}: "
+            f"one row per {member.spec.level} and one column per target or class"
+        )
+
+
+def _places(store: Store, by_row: bool) -> int:
+    return len(store.targets) if by_row else len(store)
 
 
 def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows targets"]) -> Task:
@@ -131,81 +240,8 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
     return task
 
 
-def fit_tokens(store: Store, wanted: TokensConfig) -> TokensConfig:
-    """The preset's tokens, with the features of this data in place of its own.
-
-    Molecules keep the fixed vocabularies, so that an element seen later has its row. Other graphs get one token for
-    both directions of an edge only when every edge has its reverse with the same features.
-    """
-    graphs = store.graphs
-    known = FeatureSpec.of(graphs.graph_features)
-    if store.is_molecules:
-        return replace(wanted, graph_features=known)
-    merge = graphs.order == 2 and wanted.layout == "undirected" and is_symmetric(graphs)
-    return replace(
-        wanted,
-        node_features=FeatureSpec.of(graphs.node_features),
-        edge_features=FeatureSpec.of(graphs.edge_features),
-        hyperedge_features=FeatureSpec.of(graphs.hyperedge_features),
-        graph_features=known,
-        order=graphs.order,
-        hyperedges=graphs.hyperedges.total > 0,
-        layout="undirected" if merge else "directed",
-    )
-
-
-def is_symmetric(graphs: PackedGraphs, chunk: int = 4096) -> bool:
-    """Whether every edge has its reverse, with the same features."""
-    for first in range(0, len(graphs), chunk):
-        batch = graphs.gather(torch.arange(first, min(first + chunk, len(graphs))))
-        try:
-            merged = merge_directions(batch)
-        except ValueError:
-            return False
-        loops = int((batch.edge_index[0] == batch.edge_index[1]).sum())
-        if 2 * merged.segments.total - loops != batch.num_edges:
-            return False
-    return True
-
-
-def apply_settings(
-    model: TokenGTConfig, training: TrainingConfig, settings: Mapping[str, str]
-) -> tuple[TokenGTConfig, TrainingConfig]:
-    """``model.*`` and ``training.*`` settings, read from text by their fields' types."""
-    for path in settings:
-        room, _, rest = path.partition(".")
-        if room not in ("model", "training") or not rest:
-            raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
-        if rest in ("head.out_dim", "head.level"):
-            raise ValueError(f"setting {path!r} follows from the targets; choose it by --target, --task and --level")
-    return override(model, _inside("model", settings), "model"), apply_training(training, settings)
-
-
-def apply_training(training: TrainingConfig, settings: Mapping[str, str]) -> TrainingConfig:
-    """The ``training.*`` settings alone: they are needed before there is data to make a model for."""
-    return override(training, _inside("training", settings), "training")
-
-
-def _inside(room: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings of one room, by their paths inside it."""
-    start = f"{room}."
-    return {path.removeprefix(start): text for path, text in settings.items() if path.startswith(start)}
-
-
-def resolve_model(preset: TokenGTConfig, store: Store, task: Task, *, keep_tokens: bool = False) -> TokenGTConfig:
-    """The preset, made to read this store and to predict this task; a trained model keeps its own tokens."""
-    level = store.manifest.level
-    identifiers = preset.identifiers
-    if len(store) == 1 and level != "graph":
-        # Signs that change at every step would hide the one graph's nodes from a model that must know them apart.
-        identifiers = replace(identifiers, sign_flip=False)
-    known = FeatureSpec.of(store.graphs.graph_features)
-    tokens = replace(preset.tokens, graph_features=known) if keep_tokens else fit_tokens(store, preset.tokens)
-    head = replace(preset.head, level=level, out_dim=task.out_dim)
-    return replace(preset, tokens=tokens, identifiers=identifiers, head=head)
-
-
 def policy_of(store: Store) -> MoleculePolicy | None:
+    """How the molecules of a store became graphs; None for other graphs."""
     return MoleculePolicy(**store.manifest.featurisation["policy"]) if store.is_molecules else None
 
 
@@ -213,5 +249,5 @@ def shown_targets(store: Store, split: Split, by_row: bool) -> Float[Tensor, "ro
     """The training rows' labels."""
     if by_row:
         return store.targets[split.train]
-    rows, _ = level_rows(store.graphs, store.manifest.level).take(split.train)
+    rows, _ = store.graphs.level_rows(store.manifest.level).take(split.train)
     return store.targets[rows]

@@ -16,18 +16,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt._version import __version__
+from tokengt.data.splits import PARTS as PARTS
 from tokengt.data.store import Store
 from tokengt.files import write_whole
 from tokengt.training import outputs
 from tokengt.training.card import CardFacts, model_card
 from tokengt.training.metrics import metrics
-from tokengt.training.parts import level_rows
 from tokengt.training.plots import plot_curves, plot_test
 from tokengt.training.spec import RunSpec
 
 CARD, METRICS, SUMMARY = "README.md", "metrics.jsonl", "summary.json"
 PREDICTIONS, SPLIT = "predictions.csv", "split.csv"
-PARTS = ("train", "valid", "test")
 _SETTINGS = ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup", "ema", "precision")
 
 
@@ -96,7 +95,7 @@ def write_results(
 
 
 def _predictions(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predicted: Tensor) -> bytes:
-    segments = level_rows(store.graphs, spec.level)
+    segments = store.graphs.level_rows(spec.level)
     graphs = torch.searchsorted(segments.host, rows, right=True) - 1
     head: list[str] = ["line"]
     front: list[list[Any]] = [[line] for line in store.lines[graphs].tolist()]
@@ -116,7 +115,6 @@ def _predictions(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predic
 
 
 def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str, Any], parameters: int) -> CardFacts:
-    ids = spec.model.identifiers
     manifest = store.manifest
     return CardFacts(
         task=spec.task,
@@ -128,7 +126,7 @@ def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str
         split=spec.split,
         counts={name: int((findings.codes == code).sum()) for code, name in enumerate(PARTS)},
         train_labels=findings.train_labels,
-        identifiers="none" if ids.kind == "none" else f"{ids.kind}, {ids.dim} dimensions",
+        model=spec.model.describe(),
         parameters=parameters,
         test=summary.get("test"),
         floor=summary.get("floor"),

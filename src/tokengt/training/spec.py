@@ -9,16 +9,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.batch import Level
 from tokengt.config import from_dict, to_dict
 from tokengt.data.manifest import Source
 from tokengt.files import checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.models.tokengt.model import TokenGTConfig
+from tokengt.models.contract import ModelConfig
+from tokengt.models.kinds import KINDS
+from tokengt.models.legacy import model_from_v1
+from tokengt.models.pretrained import CONFIG, read_config, write_config
 from tokengt.training.config import TrainingConfig
-from tokengt.training.parts import Level
 from tokengt.training.tasks import Task
 
-_FORMAT = "tokengt-run-1"
+_FORMAT = "tokengt-run-2"
+# Held the model's config as well, which now stands in config.json alone.
+_FIRST_FORMAT = "tokengt-run-1"
 RUN_FILE = "run.json"
 
 
@@ -63,7 +68,7 @@ class RunSpec:
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
     """
 
-    model: TokenGTConfig
+    model: ModelConfig = field(metadata={"kinds": KINDS})
     training: TrainingConfig
     task: Task
     level: Level
@@ -89,10 +94,10 @@ class RunSpec:
 
     def _decisive(self) -> dict[str, Any]:
         """All that the result depends on; how often it is saved and how it is launched are not among it."""
-        found = to_dict(self)
+        settings = to_dict(self)
         for name in ("checkpoint_seconds", "cuda_graphs"):
-            del found["training"][name]
-        return found
+            del settings["training"][name]
+        return settings
 
     def differences(self, other: "RunSpec") -> list[str]:
         """Settings that are not the same in another run, as ``name: here, not there``."""
@@ -104,7 +109,14 @@ class RunSpec:
 
 
 def write_run(folder: Path, spec: RunSpec) -> None:
-    content = {"format": _FORMAT, **to_dict(spec)}
+    """``run.json``, and before it ``config.json``: the model's config stands there alone, run.json names its kind.
+
+    The ``config.json`` of a run that goes on may carry the checksum of trained weights, and is left as it is.
+    """
+    goes_on = (folder / RUN_FILE).exists() and (folder / CONFIG).exists()
+    if not goes_on:
+        write_config(folder, to_dict(spec.model))
+    content = {"format": _FORMAT, **to_dict(spec), "model": {"kind": spec.model.kind}}
     write_whole(folder / RUN_FILE, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
@@ -121,13 +133,18 @@ def read_run(folder: Path) -> RunSpec:
         data = json.loads(file.read_bytes())
     except ValueError as error:
         raise ValueError(f"{file} is not valid JSON: {error}") from error
-    found = data.pop("format", None) if isinstance(data, dict) else None
-    if found != _FORMAT:
-        raise ValueError(f"{file} has format {found!r}; expected {_FORMAT!r}")
-    try:
-        return from_dict(RunSpec, data, str(file))
-    except TypeError as error:
-        raise ValueError(f"{file} is not complete: {error}") from error
+    written = data.pop("format", None) if isinstance(data, dict) else None
+    if written not in (_FORMAT, _FIRST_FORMAT):
+        raise ValueError(f"{file} has format {written!r}; expected {_FORMAT!r}")
+    named = data.get("model")
+    if not isinstance(named, dict):
+        raise ValueError(f"{file}.model is {named!r}; expected the kind of the run's model")
+    model = model_from_v1(named) if written == _FIRST_FORMAT else read_config(folder)
+    if written == _FORMAT and model.get("kind") != named.get("kind"):
+        raise ValueError(
+            f"{file} names a model of kind {named.get('kind')!r}, {CONFIG} beside it {model.get('kind')!r}"
+        )
+    return from_dict(RunSpec, {**data, "model": model}, str(file))
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, isnan
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-TaskKind = Literal["regression", "binary", "multiclass"]
+from tokengt.data.manifest import TaskKind as TaskKind
+
 _MOST_CLASSES = 10_000
 
 

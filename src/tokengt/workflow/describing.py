@@ -8,7 +8,9 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from tokengt.data.manifest import MANIFEST, read_manifest
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.contract import ModelConfig
+from tokengt.models.kinds import load_model
+from tokengt.models.pretrained import CONFIG
 from tokengt.training.metrics import describe
 from tokengt.training.results import CARD, METRICS, SUMMARY
 from tokengt.training.spec import RUN_FILE, RunSpec, read_run
@@ -24,12 +26,12 @@ def info(path: Path) -> list[str]:
         return list(_store(path))
     if (path / RUN_FILE).is_file():
         return list(_run(path, read_run(path)))
-    if (path / "config.json").is_file():
-        model = TokenGT.from_pretrained(path)
+    if (path / CONFIG).is_file():
+        model = load_model(path)
         return [f"{path}: a saved model", *_model(model.config, sum(p.numel() for p in model.parameters()))]
     if not path.exists():
         raise ValueError(f"{path} does not exist; expected a store, a run or a saved model")
-    raise ValueError(f"{path} is no store, run or saved model: it has no {MANIFEST}, {RUN_FILE} or config.json")
+    raise ValueError(f"{path} is no store, run or saved model: it has no {MANIFEST}, {RUN_FILE} or {CONFIG}")
 
 
 def _store(path: Path) -> Iterator[str]:
@@ -84,10 +86,6 @@ def _numbers(values: dict[str, float | None]) -> dict[str, float]:
     return {name: float("nan") if value is None else value for name, value in values.items()}
 
 
-def _model(config: TokenGTConfig, parameters: int | None = None) -> Iterator[str]:
-    encoder, ids = config.encoder, config.identifiers
+def _model(config: ModelConfig, parameters: int | None = None) -> Iterator[str]:
     size = "" if parameters is None else f", {parameters:,} parameters"
-    yield (
-        f"model      {encoder.num_layers} layers x {config.dim}, {encoder.num_heads} heads, {ids.kind} {ids.dim}, "
-        f"{encoder.attention.kind} attention, {config.head.level} head of {config.head.out_dim}{size}"
-    )
+    yield f"model      {config.describe().summary}{size}"

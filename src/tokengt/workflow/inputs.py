@@ -2,7 +2,7 @@
 
 import csv
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,12 @@ from tokengt.data.graph_sources import (
     read_pyg_list,
 )
 from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.prepare import prepare
 from tokengt.data.progress import say
 from tokengt.data.store import Store
 from tokengt.data.workspace import SHARDS
 from tokengt.files import write_whole
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
 
@@ -131,7 +129,7 @@ def _refuse_rejected(found: LabelledGraphs) -> None:
 class UnlabelledGraphs:
     """Graphs to predict, where each stands in its source, and what could not be read."""
 
-    graphs: PackedGraphs
+    graphs: GraphBatch
     lines: Int64[Tensor, " graphs"]
     rejected: tuple[tuple[int, str], ...]
 
@@ -141,18 +139,17 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     if spec.molecules is not None:
         raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
     if is_networkx_folder(source):
-        found = read_networkx_folder(source, spec.task.names, spec.level, labelled=False)
+        read = read_networkx_folder(source, spec.task.names, spec.level, labelled=False)
     else:
-        found = read_pyg_graphs(source, spec.level)
-    graphs = _as_floats(found.graphs, spec.model.tokens)
-    return UnlabelledGraphs(PackedGraphs.from_batch(graphs), found.lines, found.rejected)
+        read = read_pyg_graphs(source, spec.level)
+    return UnlabelledGraphs(_as_floats(read.graphs, spec.model.float_features), read.lines, read.rejected)
 
 
-def _as_floats(graphs: GraphBatch, tokens: TokensConfig) -> GraphBatch:
+def _as_floats(graphs: GraphBatch, names: Iterable[str]) -> GraphBatch:
     """Numbers that happen to be whole, where the model was trained on floats."""
     changed = {}
-    for name in ("node_features", "edge_features"):
+    for name in names:
         features = getattr(graphs, name)
-        if features is not None and not features.is_floating_point() and getattr(tokens, name).width:
+        if features is not None and not features.is_floating_point():
             changed[name] = features.float()
     return replace(graphs, **changed)

@@ -12,16 +12,16 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tokengt.batch import GraphBatch
 from tokengt.data import cells
 from tokengt.data.graph_sources import is_graph_source
-from tokengt.data.packed import PackedGraphs
 from tokengt.data.progress import progress_bar
 from tokengt.data.tables import Row, Table, open_table
 from tokengt.files import write_whole, writing
-from tokengt.inference import Predictor, Spread
+from tokengt.inference import Predictor
 from tokengt.interop.molecules import TextKind, canonical_smiles
+from tokengt.models.passes import Over
 from tokengt.training import outputs
-from tokengt.training.parts import level_rows
 from tokengt.workflow.inputs import unlabelled_graphs
 
 _CHUNK = 2048
@@ -77,7 +77,7 @@ class Chunk:
     """Some rows of a table: those that can be predicted as graphs, and the reasons of the others, by place."""
 
     rows: Sequence[Row]
-    graphs: PackedGraphs | None
+    graphs: GraphBatch | None
     kept: NDArray[np.int64]
     problems: dict[int, str]
 
@@ -138,8 +138,8 @@ def predict_file(
     out: Path,
     *,
     smiles: str | None = None,
-    uncertainty: int = 0,
-    spread: Spread = "identifiers",
+    draws: int = 1,
+    over: Over = "identifiers",
     quiet: bool = False,
 ) -> Predicted:
     """Write ``out``, a CSV with the columns of ``source``, then the predictions, then the reason of a bad row.
@@ -150,10 +150,10 @@ def predict_file(
         raise ValueError(f"--out is the input {source} itself; choose another name")
     if is_graph_source(source):
         _no_column(source, smiles)
-        return _predict_graphs(predictor, source, out, uncertainty, spread)
+        return _predict_graphs(predictor, source, out, draws, over)
     table = open_table(source)
     head, shown = _visible(table)
-    names = outputs.unused([*outputs.columns(predictor.task, uncertainty > 0), "reason"], head)
+    names = outputs.unused([*outputs.columns(predictor.task, _has_spread(predictor, draws)), "reason"], head)
     total = sum(1 for _ in table.rows())
     rows = bad = 0
     with writing(out) as file, progress_bar(total, "rows", "predicting", shown=not quiet) as advance:
@@ -161,7 +161,7 @@ def predict_file(
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*head, *names])
         for chunk in chunks(predictor, table, smiles):
-            told = _told(predictor, chunk, uncertainty, spread)
+            told = _told(predictor, chunk, draws, over)
             given = _shown_cells(chunk, table, shown)
             writer.writerows([*a, *b, c] for a, b, c in zip(given, told, _reasons(chunk), strict=True))
             rows, bad = rows + len(chunk.rows), bad + len(chunk.problems)
@@ -171,17 +171,22 @@ def predict_file(
     return Predicted(rows, bad)
 
 
+def _has_spread(predictor: Predictor, draws: int) -> bool:
+    """Whether there is more than one pass, of several draws or several models."""
+    return draws * len(predictor.members) > 1
+
+
 def _no_column(source: Path, smiles: str | None) -> None:
     if smiles is not None:
         raise ValueError(f"{source} holds graphs and no table of molecules: --smiles means nothing there")
 
 
-def _told(predictor: Predictor, chunk: Chunk, uncertainty: int, spread: Spread) -> list[list[str]]:
+def _told(predictor: Predictor, chunk: Chunk, draws: int, over: Over) -> list[list[str]]:
     mean = std = None
     if chunk.graphs is not None:
-        mean, std = predictor.predict_graphs(chunk.graphs, uncertainty, spread)
+        mean, std = predictor.predict_graphs(chunk.graphs, draws, over)
     width = predictor.task.out_dim
-    stds = chunk.spread_out(std, width) if uncertainty else None
+    stds = chunk.spread_out(std, width) if _has_spread(predictor, draws) else None
     return outputs.cells(predictor.task, chunk.spread_out(mean, width), stds)
 
 
@@ -207,11 +212,11 @@ def _shown_cells(chunk: Chunk, table: Table, as_smiles: bool) -> list[tuple[str,
     return [(*row[:place], text or "", *row[place + 1 :]) for row, text in zip(rows, texts, strict=True)]
 
 
-def _predict_graphs(predictor: Predictor, source: Path, out: Path, uncertainty: int, spread: Spread) -> Predicted:
+def _predict_graphs(predictor: Predictor, source: Path, out: Path, draws: int, over: Over) -> Predicted:
     found = unlabelled_graphs(predictor.spec, source)
-    mean, std = predictor.predict_graphs(found.graphs, uncertainty, spread)
+    mean, std = predictor.predict_graphs(found.graphs, draws, over)
     level = predictor.spec.level
-    rows = level_rows(found.graphs, level)
+    rows = found.graphs.level_rows(level)
     lines = found.lines[rows.ids].tolist()
     head = ["graph"] if level == "graph" else ["graph", level]
     front = (
@@ -220,7 +225,7 @@ def _predict_graphs(predictor: Predictor, source: Path, out: Path, uncertainty: 
         else [[line, place] for line, place in zip(lines, rows.positions.tolist(), strict=True)]
     )
     told = outputs.cells(predictor.task, mean, std)
-    columns = outputs.columns(predictor.task, uncertainty > 0)
+    columns = outputs.columns(predictor.task, _has_spread(predictor, draws))
     body = [[*a, *b, ""] for a, b in zip(front, told, strict=True)]
     body += [[line, *[""] * (len(head) - 1 + len(columns)), reason] for line, reason in found.rejected]
     text = io.StringIO()

@@ -1,7 +1,7 @@
 """The graphs of one cell: generated, split, laid out on a device, and counted."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -28,7 +28,7 @@ def basis_graphs(config: BasisConfig, kind: Input, seed: int, device: torch.devi
     generated = barabasi_albert_graphs(config.graphs(kind, seed))
     vectors = laplacian_eigenvectors(generated, LAPLACIAN_DIM).vectors
     batch = complete_graphs(generated) if kind == "dense" else generated
-    batch = replace(batch, node_facts={laplacian_fact(LAPLACIAN_DIM, "lowest"): vectors})
+    batch = batch.with_fact(laplacian_fact(LAPLACIAN_DIM, "lowest"), vectors)
     train = batch.select(range(config.train_graphs))
     test = batch.select(range(config.train_graphs, batch.num_graphs))
     train_groups, test_groups = ([group.to(device) for group in group_tokens(part)] for part in (train, test))

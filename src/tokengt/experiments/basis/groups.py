@@ -107,7 +107,7 @@ def _endpoints(batch: GraphBatch, graph: int) -> Int[Tensor, "tokens 2"]:
     """(u, u) of the nodes, then (u, v) of the edges as listed."""
     first, last = batch.edges.host[graph : graph + 2].tolist()
     nodes = torch.arange(int(batch.nodes.host_lengths[graph]))
-    return torch.cat([nodes[:, None].expand(-1, 2), batch.edge_index[:, first:last].T - batch.nodes.host[graph]])
+    return torch.cat([nodes[:, None].expand(-1, 2), batch.edge_numbers.local[:, first:last].T])
 
 
 def token_features(

@@ -1,31 +1,37 @@
 """TokenGT: identifiers, tokens, a plain Transformer, a head. Composition only."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt import config as configs
 from tokengt.attention import AttentionConfig, AttentionPlan
 from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
+from tokengt.data.store import Store
 from tokengt.interop.pyg import as_batch
-from tokengt.models.pretrained import read_model, write_model
+from tokengt.models.contract import Description, Model, ModelConfig
+from tokengt.models.features import FeatureSpec
+from tokengt.models.passes import Over, Prediction, evaluating, run_passes, summarise
+from tokengt.models.pretrained import read_model, restore
+from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_tokens
 from tokengt.models.tokengt.heads import Head, HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig, given_identifiers, identify
+from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, given_identifiers, identify
 from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
+from tokengt.structure.facts import LaplacianVectors, StructureFact
+from tokengt.structure.tuples import with_merged_edges
 from tokengt.tracing import eager_only
 from tokengt.transformer import Encoder, RowLinks
 
 
 @dataclass(frozen=True)
-class TokenGTConfig:
+class TokenGTConfig(ModelConfig):
     """Everything that makes a model, each part beside its owner.
 
     Args:
@@ -36,17 +42,66 @@ class TokenGTConfig:
         head: what is predicted.
     """
 
+    kind: Literal["tokengt"] = field(default="tokengt", init=False)
     dim: int = 128
     tokens: TokensConfig = field(default_factory=TokensConfig)
-    identifiers: IdentifierConfig = field(default_factory=IdentifierConfig)
+    identifiers: IdentifierConfig = field(default_factory=LaplacianIds)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     head: HeadConfig = field(default_factory=HeadConfig)
 
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise ValueError(f"dim is {self.dim}; expected at least 1")
-        if self.head.level == "graph" and self.head.readout == "token" and not self.tokens.graph_token:
-            raise ValueError("a graph head reads the [graph] token; set tokens.graph_token=True or head.readout='sum'")
+
+    def fit(self, data: Store, out_dim: int) -> "TokenGTConfig":
+        return replace(
+            self,
+            tokens=fit_tokens(self.tokens, data),
+            identifiers=fit_identifiers(self.identifiers, data),
+            head=fit_head(self.head, data.manifest.level, out_dim),
+        )
+
+    def refit(self, data: Store, out_dim: int) -> "TokenGTConfig":
+        """A trained model keeps its own tokens; only descriptors of the new data may join them."""
+        known = FeatureSpec.of(data.graphs.graph_features)
+        return replace(self.fit(data, out_dim), tokens=replace(self.tokens, graph_features=known))
+
+    @property
+    def num_descriptors(self) -> int:
+        return self.tokens.graph_features.width
+
+    @property
+    def float_features(self) -> Sequence[str]:
+        return tuple(name for name in ("node_features", "edge_features") if getattr(self.tokens, name).width)
+
+    def build(self) -> "TokenGT":
+        return TokenGT(self)
+
+    def facts(self) -> Sequence[StructureFact]:
+        """The eigenvectors, so that no step decomposes a matrix."""
+        ids = self.identifiers
+        return (LaplacianVectors(ids.dim, ids.which),) if isinstance(ids, LaplacianIds) else ()
+
+    def meanings(self) -> Mapping[str, Any]:
+        ids, encoder = self.identifiers, self.encoder
+        return {
+            "identifiers.kind": ids.kind,
+            "identifiers.which": getattr(ids, "which", None),
+            "encoder.num_heads": encoder.num_heads,
+            "encoder.activation": encoder.activation,
+            "encoder.norm": encoder.norm,
+            "encoder.sparse_basis_residual": encoder.sparse_basis_residual,
+        }
+
+    def describe(self) -> Description:
+        encoder, ids, head = self.encoder, self.identifiers, self.head
+        named = ids.kind if isinstance(ids, NoIds) else f"{ids.kind} {ids.dim}"
+        summary = (
+            f"{encoder.num_layers} layers x {self.dim}, {encoder.num_heads} heads, {named}, "
+            f"{encoder.attention.kind} attention, {head.level} head of {head.out_dim}"
+        )
+        identifiers = ids.kind if isinstance(ids, NoIds) else f"{ids.kind}, {ids.dim} dimensions"
+        return Description("TokenGT", summary, {"identifiers": identifiers}, ("graph-transformer",))
 
     def to_dict(self) -> dict[str, Any]:
         return configs.to_dict(self)
@@ -56,24 +111,22 @@ class TokenGTConfig:
         return configs.from_dict(cls, data)
 
 
-class Prediction(NamedTuple):
-    """Mean over identifier draws, and their standard deviation (zero for one draw)."""
-
-    mean: Float[Tensor, "rows out"]
-    std: Float[Tensor, "rows out"]
-
-
-class TokenGT(nn.Module):
+class TokenGT(Model):
     """Tokenized Graph Transformer (Kim et al., NeurIPS 2022).
 
     ``model(batch)`` takes a :class:`GraphBatch`, a :class:`Graph`, a list of graphs, or a PyG ``Data`` / ``Batch`` as
     it is, and returns [graphs, out], [nodes, out] or [edges, out] by head.
     """
 
+    config: TokenGTConfig
+
     def __init__(self, config: TokenGTConfig) -> None:
         super().__init__()
         if not isinstance(config, TokenGTConfig):
             raise ValueError(f"a TokenGT is built from a TokenGTConfig, got {type(config).__name__}")
+        # Asked of the model, not of its config: settings and the fit to the data change a config one after the other.
+        if config.head.level == "graph" and config.head.readout == "token" and not config.tokens.graph_token:
+            raise ValueError("a graph head reads the [graph] token; set tokens.graph_token=True or head.readout='sum'")
         self.config = config
         self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers)
         self.encoder = Encoder(config.dim, config.encoder)
@@ -125,55 +178,78 @@ class TokenGT(nn.Module):
         self, batch: Any, node_ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
         """Softmax weights at evaluation, ``maps[layer][graph]``; rows and columns are tokens as in :meth:`encode`."""
-        with self._evaluating():
+        with evaluating(self):
             tokens, _, links = self._tokens(as_batch(batch), node_ids, generator, 0)
             return self.encoder.attention_weights(tokens.values, tokens.segments, links)
 
-    @torch.no_grad()
-    def predict(self, batch: Any, *, draws: int = 1, pairs: Tensor | None = None) -> Prediction:
-        """Evaluation-mode predictions averaged over ``draws`` identifier draws, with their spread.
+    def predict(
+        self,
+        batch: Any,
+        *,
+        draws: int = 1,
+        over: Over = "identifiers",
+        node_ids: Tensor | None = None,
+        pairs: Tensor | None = None,
+    ) -> Prediction:
+        """Evaluation-mode predictions averaged over ``draws``, with their spread.
 
-        A draw is a new random identifier, or for Laplacian ones new signs (draw 0: the canonical ones).
+        Over identifiers, a draw is a new random identifier, or for Laplacian ones new signs (draw 0: the canonical
+        ones); over dropout, another mask. With ``node_ids`` of your own there is nothing to draw but dropout.
         """
-        if draws < 1:
-            raise ValueError(f"draws is {draws}; expected at least 1")
+        if node_ids is not None and draws > 1 and over == "identifiers":
+            raise ValueError(
+                "node_ids are given, so that draws over identifiers would all be alike; use over='dropout'"
+            )
         packed = as_batch(batch)
-        with self._evaluating():
-            outputs = torch.stack([self(packed, pairs=pairs, draw=draw) for draw in range(draws)])
-        return Prediction(outputs.mean(0), outputs.std(0, unbiased=draws > 1))
+        return summarise(run_passes(self, draws, over, lambda draw: self(packed, node_ids, pairs=pairs, draw=draw)))
+
+    def embed(self, batch: Any) -> Float[Tensor, "graphs dim"]:
+        """The encoded [graph] token of every graph; the sum over its tokens for a model without one."""
+        tokens = self.encode(batch)
+        return tokens.pooled if tokens.graph_rows is None else tokens.graph
+
+    @property
+    def embedding_width(self) -> int:
+        return self.config.dim
+
+    @property
+    def has_draws(self) -> bool:
+        return not isinstance(self.config.identifiers, NoIds)
+
+    def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
+        """About how many tokens each graph becomes; edges count half where one token stands for two directions."""
+        edges = graphs.edges.host_lengths // (2 if self._merges else 1)
+        return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths
+
+    def prepared(self, graphs: GraphBatch) -> GraphBatch:
+        """Which edges are two directions of one is found once, where one token stands for both."""
+        return with_merged_edges(graphs) if self._merges else graphs
+
+    def pieces(self) -> Sequence[nn.Module]:
+        return tuple(self.encoder.blocks)
+
+    def sometimes_unused(self) -> Iterable[nn.Parameter]:
+        """A batch of single atoms has no edges: their encoder gets no gradient."""
+        return self.tokenizer.parameters()
+
+    @property
+    def _merges(self) -> bool:
+        return self.config.tokens.layout == "undirected"
 
     def set_attention(self, attention: AttentionConfig) -> None:
         """Switch a trained model between softmax and FAVOR+; its weights stay."""
         self.encoder.configure_attention(attention)
         self.config = replace(self.config, encoder=replace(self.config.encoder, attention=attention))
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``model.safetensors`` and ``config.json`` (with the weights' checksum)."""
-        write_model(Path(folder), self.config.to_dict(), self.state_dict())
-
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> "TokenGT":
         """Read what :meth:`save_pretrained` wrote, in evaluation mode; anything else is refused."""
         description, state = read_model(Path(folder))
-        try:
-            model = cls(TokenGTConfig.from_dict(description))
-            model.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
-            model.load_state_dict(state)
-        except (TypeError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"{folder}: config.json does not describe the weights beside it ({reason})") from error
-        return model.to(device).eval()
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Evaluation mode inside, whatever happens there; then as it was."""
-        modes = {module: module.training for module in self.modules()}
-        self.eval()
-        try:
-            yield
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
+        if description.get("kind") != "tokengt":
+            raise ValueError(f"{folder} holds a model of kind {description.get('kind')!r}, and no TokenGT")
+        model = restore(TokenGTConfig.from_dict(description).build, state, Path(folder), device)
+        assert isinstance(model, TokenGT)
+        return model
 
     @eager_only
     def _tokens(

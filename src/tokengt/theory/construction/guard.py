@@ -44,7 +44,7 @@ class DomainGuard:
         edges = self.num_nodes**self.order - self.num_nodes
         right = bool((batch.nodes.host_lengths == self.num_nodes).all() & (batch.edges.host_lengths == edges).all())
         if right and edges:
-            local = batch.edge_index - batch.nodes.starts.index_select(0, batch.edges.ids)
+            local = batch.edge_numbers.local.long()
             places = torch.arange(self.order, device=local.device)
             codes = (local * self.num_nodes ** places[:, None]).sum(0) + batch.edges.ids * self.num_nodes**self.order
             diagonal = (local == local[:1]).all(0)

@@ -1,4 +1,4 @@
-"""PackedGraphs: the same graphs as a GraphBatch, in fewer bytes."""
+"""One packed type: the same graphs in fewer bytes, cut, moved and known as before."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph
 from tokengt import Graph, GraphBatch
-from tokengt.data.packed import PackedGraphs, narrowed
 from tokengt.interop.molecules import pack_molecules
-from tokengt.interop.smiles import from_smiles
-from tokengt.structure.tuples import merge_directions
+from tokengt.interop.smiles import batch_of_molecules, from_smiles
+from tokengt.numbering import narrowed
+from tokengt.structure.tuples import merge_directions, with_merged_edges
 
 FIELDS = (
     "node_features",
@@ -45,14 +45,14 @@ def places(count: int) -> st.SearchStrategy[list[int]]:
 @given(places(len(odd_graphs())))
 def test_gather_is_select(chosen: list[int]) -> None:
     batch = GraphBatch.collate(odd_graphs())
-    assert_same(PackedGraphs.from_batch(batch).gather(chosen), batch.select(chosen))
+    assert_same(batch.narrowed().select(chosen), batch.select(chosen))
 
 
 @given(st.lists(graphs(), min_size=1, max_size=6), st.data())
 def test_gather_is_select_for_any_graphs(members: list[Graph], data: st.DataObject) -> None:
     batch = GraphBatch.collate(members)
     chosen = data.draw(places(len(members)))
-    assert_same(PackedGraphs.from_batch(batch).gather(torch.tensor(chosen)), batch.select(chosen))
+    assert_same(batch.narrowed().select(torch.tensor(chosen)), batch.select(chosen))
 
 
 @given(places(4))
@@ -60,29 +60,31 @@ def test_gather_is_select_for_hypergraphs(chosen: list[int]) -> None:
     members = [hypergraph(seed) for seed in range(3)]
     bare = Graph(hypergraph(9).node_features, hyperedge_features=torch.zeros(0, 3))
     batch = GraphBatch.collate([*members, bare])
-    assert_same(PackedGraphs.from_batch(batch).gather(chosen), batch.select(chosen))
+    assert_same(batch.narrowed().select(chosen), batch.select(chosen))
 
 
 def test_tuples_of_order_three() -> None:
     members = [Graph.from_hyperedges([[0, 1, 2], [1, 3]], node_features=torch.randn(4, 2), order=3) for _ in range(2)]
     batch = GraphBatch.collate(members)
-    packed = PackedGraphs.from_batch(batch)
+    packed = batch.narrowed()
     assert packed.order == 3
-    assert_same(packed.gather([1, 0, 1]), batch.select([1, 0, 1]))
+    assert_same(packed.select([1, 0, 1]), batch.select([1, 0, 1]))
 
 
 def test_what_is_known_of_graphs_and_nodes_comes_along() -> None:
     batch = GraphBatch.collate([Graph(torch.ones(n, 1).long(), graph_features=torch.tensor([[n / 2]])) for n in (1, 3)])
-    packed = PackedGraphs.from_batch(batch).with_fact("f", torch.arange(4.0)[:, None])
-    found = packed.gather([1, 0])
+    packed = batch.narrowed().with_fact("f", torch.arange(4.0)[:, None])
+    found = packed.select([1, 0])
     assert found.graph_features is not None
     assert found.graph_features.tolist() == [[1.5], [0.5]]
-    assert found.node_facts["f"].flatten().tolist() == [1.0, 2.0, 3.0, 0.0]
+    known = found.fact("f")
+    assert known is not None
+    assert known.flatten().tolist() == [1.0, 2.0, 3.0, 0.0]
 
 
 def test_an_empty_choice_is_an_empty_batch() -> None:
-    packed = PackedGraphs.from_batch(GraphBatch.collate(odd_graphs()))
-    found = packed.gather(torch.empty(0, dtype=torch.int64))
+    packed = GraphBatch.collate(odd_graphs()).narrowed()
+    found = packed.select(torch.empty(0, dtype=torch.int64))
     assert len(found) == 0
     assert found.num_nodes == found.num_edges == 0
 
@@ -97,17 +99,17 @@ def test_an_empty_choice_is_an_empty_batch() -> None:
     ],
 )
 def test_arrays_and_back(batch: GraphBatch) -> None:
-    packed = PackedGraphs.from_batch(batch)
+    packed = batch.narrowed()
     arrays = packed.arrays()
-    again = PackedGraphs.from_arrays(arrays)
+    again = GraphBatch.from_arrays(arrays)
     assert again.arrays().keys() == arrays.keys()
     for name, tensor in arrays.items():
         assert again.arrays()[name].dtype == tensor.dtype
         assert torch.equal(again.arrays()[name], tensor)
     everything = list(range(len(batch)))
-    assert_same(again.gather(everything), batch)
+    assert_same(again.select(everything), batch)
     assert again.nbytes == sum(tensor.nbytes for tensor in arrays.values())
-    assert_same(packed.to("cpu").gather(everything), batch)
+    assert_same(packed.to("cpu").select(everything), batch)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +126,13 @@ def test_node_numbers_in_the_narrowest_integers(nodes: int, dtype: torch.dtype) 
     """The largest number is one below the count; neighbours in the batch do not widen it."""
     ends = torch.tensor([[0, nodes - 1, nodes - 1], [nodes - 1, 0, nodes - 1]])
     batch = GraphBatch.collate([Graph(num_nodes=nodes, edge_index=ends) for _ in range(3)])
-    packed = PackedGraphs.from_batch(batch)
-    assert packed.edge_index.dtype == dtype
-    assert_same(packed.gather([2, 0, 1]), batch.select([2, 0, 1]))
+    packed = batch.narrowed()
+    assert packed.edge_numbers.local.dtype == dtype
+    assert_same(packed.select([2, 0, 1]), batch.select([2, 0, 1]))
     sets = Graph(num_nodes=nodes, hyperedge_nodes=torch.tensor([0, nodes - 1]), hyperedge_offsets=torch.tensor([0, 2]))
     both = GraphBatch.collate([sets, sets])
-    assert PackedGraphs.from_batch(both).hyperedge_nodes.dtype == dtype
-    assert_same(PackedGraphs.from_batch(both).gather([1, 0]), both)
+    assert both.narrowed().member_numbers.local.dtype == dtype
+    assert_same(both.narrowed().select([1, 0]), both)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_narrowed_keeps_every_value(values: list[int], dtype: torch.dtype) -> No
 
 def test_categories_beyond_a_byte_reach_the_model_unchanged() -> None:
     batch = GraphBatch.collate([Graph(torch.tensor([[0], [300]])), Graph(torch.tensor([[70000]]))])
-    found = PackedGraphs.from_batch(batch).gather([1, 0])
+    found = batch.narrowed().select([1, 0])
     assert found.node_features is not None
     assert found.node_features.flatten().tolist() == [70000, 0, 300]
     assert found.category_range("node_features") == ([0], [70000])
@@ -162,16 +164,16 @@ def test_categories_beyond_a_byte_reach_the_model_unchanged() -> None:
 
 def test_molecules_are_the_graphs_of_their_smiles() -> None:
     texts = ["CCO", "c1ccccc1", "C", "[Na+].[Cl-]", "not one", "C#N"]
-    packed = PackedGraphs.from_molecules(pack_molecules(texts))
+    packed = batch_of_molecules(pack_molecules(texts))
     expected = GraphBatch.collate([from_smiles(text) for text in texts if text != "not one"])
-    assert_same(packed.gather(torch.arange(5)), expected)
+    assert_same(packed.select(torch.arange(5)), expected)
 
 
 def test_one_graph_packs_like_many() -> None:
     graph = random_graph(7, 12, 3)
-    packed = PackedGraphs.from_batch(GraphBatch.collate([graph]))
+    packed = GraphBatch.collate([graph]).narrowed()
     assert len(packed) == 1
-    assert_same(packed.gather([0, 0]), GraphBatch.collate([graph, graph]))
+    assert_same(packed.select([0, 0]), GraphBatch.collate([graph, graph]))
 
 
 def symmetric(graph: Graph, features_are: str) -> Graph:
@@ -195,13 +197,13 @@ def test_merged_edges_are_those_of_each_graph(
 ) -> None:
     """Worked out once for all graphs, in pieces of any size, they are what a loop over one graph finds."""
     members = [symmetric(graph, features_are) for graph in drawn]
-    packed = PackedGraphs.from_batch(GraphBatch.collate(members))
+    packed = GraphBatch.collate(members).narrowed()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokengt.data.packed._EDGES_AT_ONCE", at_once)
-        known = packed.with_merged_edges()
-    assert known.with_merged_edges() is known
+        patch.setattr("tokengt.structure.tuples._EDGES_AT_ONCE", at_once)
+        known = with_merged_edges(packed)
+    assert with_merged_edges(known) is known
     chosen = data.draw(places(len(members)))
-    found = known.to("cpu").gather(chosen).merged
+    found = known.to("cpu").select(chosen).merged
     assert found is not None
     first, of_edge, edges, tokens = [], [], 0, 0
     for place in chosen:
@@ -212,7 +214,7 @@ def test_merged_edges_are_those_of_each_graph(
         edges, tokens = edges + len(of_graph), tokens + count
     assert (found.first.tolist(), found.of_edge.tolist()) == (first, of_edge)
     assert found.segments.total == tokens
-    again = merge_directions(packed.gather(chosen))
+    again = merge_directions(packed.select(chosen))
     assert (again.first.tolist(), again.of_edge.tolist()) == (first, of_edge)
 
 
@@ -234,8 +236,8 @@ def pair_off(graph: Graph) -> list[int]:
 def test_merged_edges_belong_to_the_edges_they_were_found_in() -> None:
     pair = torch.tensor([[0, 1], [1, 0]])
     graph = Graph(edge_index=pair, edge_features=torch.tensor([[1], [1]]), num_nodes=2)
-    packed = PackedGraphs.from_batch(GraphBatch.collate([graph])).with_merged_edges()
-    batch = packed.gather([0])
+    packed = with_merged_edges(GraphBatch.collate([graph]).narrowed())
+    batch = packed.select([0])
     assert batch.merged is not None
     assert batch.to("cpu").merged is not None
     other = torch.tensor([[1], [2]])
@@ -247,6 +249,6 @@ def test_merged_edges_belong_to_the_edges_they_were_found_in() -> None:
 def test_directions_that_differ_are_named_by_their_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = torch.tensor([[0, 1], [1, 0]])
     good, bad = (Graph(edge_index=pair, edge_features=torch.tensor(f), num_nodes=2) for f in ([[1], [1]], [[1], [2]]))
-    monkeypatch.setattr("tokengt.data.packed._EDGES_AT_ONCE", 2)
+    monkeypatch.setattr("tokengt.structure.tuples._EDGES_AT_ONCE", 2)
     with pytest.raises(ValueError, match="graph 2: edge_features row 0"):
-        PackedGraphs.from_batch(GraphBatch.collate([good, good, bad])).with_merged_edges()
+        with_merged_edges(GraphBatch.collate([good, good, bad]).narrowed())

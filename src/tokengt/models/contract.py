@@ -1,0 +1,141 @@
+"""The contract: what every model answers, so that one loop trains, resumes, predicts with and describes all of them.
+
+A model comes in two halves. Its config (:class:`ModelConfig`) is a frozen dataclass that says which model it is, adapts
+itself to a data set and builds the model. The model (:class:`Model`) turns a batch of graphs into rows of numbers. The
+rooms above (training, inference, workflow) ask for what is written here and know no model by name.
+
+Only ``fit``, ``build`` and ``describe`` of the config and ``forward`` of the model have to be written; every other
+answer has a default that is right for a plain module, if not the fastest.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tokengt.batch import GraphBatch
+from tokengt.config import to_dict
+from tokengt.data.store import Store
+from tokengt.models.pretrained import write_model
+from tokengt.structure.facts import StructureFact
+
+
+@dataclass(frozen=True)
+class Description:
+    """A model in words, for the model card and for ``tokengt info``.
+
+    Args:
+        name: what people call it, such as "TokenGT".
+        summary: one line about its size and its parts.
+        details: rows of the card's table of settings, such as ``{"identifiers": "laplacian, 16 dimensions"}``.
+        tags: words by which the card can be searched.
+    """
+
+    name: str
+    summary: str
+    details: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+
+
+class ModelConfig(ABC):
+    """Everything that makes a model. Subclasses are frozen dataclasses whose first field is ``kind``.
+
+    The kind is written into ``config.json``, and :mod:`tokengt.models.kinds` finds the class by it:
+    ``kind: Literal["gin"] = field(default="gin", init=False)``.
+    """
+
+    kind: str
+
+    @abstractmethod
+    def fit(self, data: Store, out_dim: int) -> Self:
+        """This config made to read these graphs and to give ``out_dim`` numbers for each row of their targets."""
+
+    @abstractmethod
+    def build(self) -> "Model":
+        """A model with fresh weights, drawn from torch's global generator.
+
+        Raises:
+            ValueError: one sentence: parts of the config do not go together.
+        """
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """The model in words."""
+
+    def refit(self, data: Store, out_dim: int) -> Self:
+        """A trained model's config for other data: it keeps all that its weights read, and gets a new head."""
+        return self.fit(data, out_dim)
+
+    @property
+    def num_descriptors(self) -> int:
+        """How many numbers the model is given beside each graph."""
+        return 0
+
+    @property
+    def float_features(self) -> Sequence[str]:
+        """Which of ``node_features`` and ``edge_features`` are read as floats, though those of a file may be whole."""
+        return ()
+
+    def facts(self) -> Sequence[StructureFact]:
+        """What the model needs to know of graphs beside their features: worked out once, kept with the store."""
+        return ()
+
+    def meanings(self) -> Mapping[str, Any]:
+        """Settings that no weight's shape shows, yet trained weights mean nothing without them."""
+        return {}
+
+
+class Model(nn.Module, ABC):
+    """A network that reads packed graphs.
+
+    ``config`` is what it was built from. A model that can be fine-tuned keeps its last layers in ``head``: fine-tuning
+    starts those anew and keeps everything else.
+    """
+
+    config: ModelConfig
+
+    @abstractmethod
+    def forward(self, batch: GraphBatch, *, draw: int = 0) -> Float[Tensor, "rows out"]:
+        """One row per graph, node or edge, whichever the model was made to predict.
+
+        ``draw`` numbers the random choices that a model makes at evaluation: the same number gives the same output. A
+        model without such choices ignores it.
+        """
+
+    def embed(self, batch: GraphBatch) -> Float[Tensor, "graphs width"]:
+        """One vector per graph: what the model knows of it before its head."""
+        raise ValueError(f"{type(self).__name__} gives no embeddings: it has no method embed")
+
+    @property
+    def embedding_width(self) -> int:
+        """The length of a vector of :meth:`embed`."""
+        raise ValueError(f"{type(self).__name__} gives no embeddings: it has no embedding_width")
+
+    @property
+    def has_draws(self) -> bool:
+        """Whether ``draw`` changes what :meth:`forward` gives at evaluation."""
+        return False
+
+    def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
+        """About how much work each graph is, counted in nodes and edges, on the CPU: batches are cut by it."""
+        return 1 + graphs.nodes.host_lengths + graphs.edges.host_lengths + graphs.hyperedges.host_lengths
+
+    def prepared(self, graphs: GraphBatch) -> GraphBatch:
+        """The data set, knowing whatever every batch would otherwise have to find out again."""
+        return graphs
+
+    def pieces(self) -> Sequence[nn.Module]:
+        """Parts that FSDP shards one at a time, such as the blocks of a Transformer; whatever is left is one more."""
+        return ()
+
+    def sometimes_unused(self) -> Iterable[nn.Parameter]:
+        """Weights that some batches leave without a gradient: several processes wait for one of every weight."""
+        return self.parameters()
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``model.safetensors`` and ``config.json`` (with the weights' checksum)."""
+        write_model(Path(folder), to_dict(self.config), self.state_dict())

@@ -1,0 +1,54 @@
+"""Which kinds of models there are: one line for each.
+
+``config.json`` names the kind of a model, and this table finds the class behind the name. A user's own kind joins it
+with :func:`register`.
+"""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from tokengt.config import union_from_dict
+from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.gin import GinConfig
+from tokengt.models.own import OwnConfig
+from tokengt.models.pretrained import read_model, restore
+from tokengt.models.tokengt.model import TokenGTConfig
+
+C = TypeVar("C", bound=type[ModelConfig])
+
+KINDS: dict[str, type[ModelConfig]] = {
+    "tokengt": TokenGTConfig,
+    "gin": GinConfig,
+    "own": OwnConfig,
+}
+
+
+def register(config: C) -> C:
+    """Make a config of your own known by its ``kind``: a decorator for the frozen dataclass.
+
+    Whoever loads a run of this kind has to import the module that registers it first.
+    """
+    kind = getattr(config, "kind", None)
+    if not isinstance(kind, str) or KINDS.get(kind, config) is not config:
+        taken = f"{kind!r} is taken by {KINDS[kind].__name__}" if isinstance(kind, str) else "it has none"
+        raise ValueError(f"{config.__name__} needs a kind of its own, such as kind: Literal['mine'] = 'mine'; {taken}")
+    KINDS[kind] = config
+    return config
+
+
+def config_from_dict(data: Any, where: str = "model") -> ModelConfig:
+    """The config of any kind, rebuilt from JSON; one sentence for whatever is wrong with it."""
+    config: ModelConfig = union_from_dict(KINDS, data, where)
+    return config
+
+
+def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
+    """A saved model of any kind, in evaluation mode.
+
+    Raises:
+        ValueError: the folder holds no model of ours, or its weights are not the ones that were saved.
+    """
+    description, state = read_model(Path(folder))
+    return restore(config_from_dict(description, str(folder)).build, state, Path(folder), device)

@@ -1,0 +1,72 @@
+"""One meaning of "predict": the mean over draws, and how far the draws lie apart.
+
+A *draw* is one pass of a model that makes random choices: other node identifiers, or another dropout mask. Draw number
+0 of a model with Laplacian identifiers has the canonical eigenvectors, so a single draw repeats. The words are the same
+in Python and on the command line: ``draws``, how many passes are averaged, and ``over``, what differs between them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tokengt.models.contract import Model
+
+Over = Literal["identifiers", "dropout"]
+
+
+class Prediction(NamedTuple):
+    """The mean over all passes and their standard deviation, which is None where there is one pass only."""
+
+    mean: Float[Tensor, "rows out"]
+    std: Float[Tensor, "rows out"] | None
+
+
+def check_passes(model: Model, draws: int, over: str) -> None:
+    """Refuse passes that could not differ, in one sentence."""
+    if over not in get_args(Over):
+        raise ValueError(f"over is {over!r}; expected 'identifiers' or 'dropout'")
+    if draws < 1:
+        raise ValueError(f"draws is {draws}; expected at least 1")
+    if draws > 1 and over == "identifiers" and not model.has_draws:
+        raise ValueError("this model has no identifiers to draw; take the draws over dropout instead")
+
+
+@torch.no_grad()
+def run_passes(model: Model, draws: int, over: Over, forward: Callable[[int], Tensor]) -> list[Tensor]:
+    """The outputs of ``forward(draw)`` for every draw; the same numbers every time they are asked for.
+
+    Over dropout the model runs as in training, each pass with a seed of its own; otherwise as at evaluation.
+    """
+    check_passes(model, draws, over)
+    if over == "identifiers" or draws == 1:
+        with evaluating(model):
+            return [forward(draw) for draw in range(draws)]
+    outputs = []
+    with evaluating(model), torch.random.fork_rng(range(torch.cuda.device_count())):
+        model.train()
+        for draw in range(draws):
+            torch.manual_seed(draw)
+            outputs.append(forward(0))
+    return outputs
+
+
+def summarise(passes: Sequence[Float[Tensor, "rows out"]]) -> Prediction:
+    """Mean and standard deviation (with n - 1 in its denominator) over the passes."""
+    together = torch.stack(list(passes))
+    return Prediction(together.mean(0), together.std(0) if len(passes) > 1 else None)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside, whatever happens there; afterwards every module is as it was."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,0 +1,65 @@
+"""A TokenGT config made to read a data set: feature sizes, layout and head follow from the graphs and their targets."""
+
+from dataclasses import replace
+
+import torch
+
+from tokengt.batch import GraphBatch
+from tokengt.data.store import Store
+from tokengt.level import Level
+from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.heads import HeadConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds
+from tokengt.models.tokengt.tokens import TokensConfig
+from tokengt.structure.tuples import merge_directions
+
+
+def fit_tokens(wanted: TokensConfig, data: Store) -> TokensConfig:
+    """The tokens that were asked for, with the features of this data in place of their own.
+
+    Molecules keep the fixed vocabularies, so that an element seen later has its row. Other graphs get one token for
+    both directions of an edge only when every edge has its reverse with the same features.
+    """
+    graphs = data.graphs
+    known = FeatureSpec.of(graphs.graph_features)
+    if data.is_molecules:
+        return replace(wanted, graph_features=known)
+    merge = graphs.order == 2 and wanted.layout == "undirected" and is_symmetric(graphs)
+    hyperedges = graphs.hyperedges.total > 0
+    return replace(
+        wanted,
+        node_features=FeatureSpec.of(graphs.node_features),
+        edge_features=FeatureSpec.of(graphs.edge_features),
+        hyperedge_features=FeatureSpec.of(graphs.hyperedge_features),
+        graph_features=known,
+        order=graphs.order,
+        hyperedges=hyperedges,
+        layout="undirected" if merge else "directed",
+        pool_mlp=wanted.pool_mlp and (merge or hyperedges),
+    )
+
+
+def fit_identifiers(wanted: IdentifierConfig, data: Store) -> IdentifierConfig:
+    """Fixed signs for the nodes of one graph: changing ones would hide them from a model that must know them apart."""
+    one_graph = len(data) == 1 and data.manifest.level != "graph"
+    return replace(wanted, sign_flip=False) if one_graph and isinstance(wanted, LaplacianIds) else wanted
+
+
+def fit_head(wanted: HeadConfig, level: Level, out_dim: int) -> HeadConfig:
+    """The head for this level; what only another level has goes back to its default."""
+    readout = wanted.readout if level == "graph" else "token"
+    return replace(wanted, level=level, out_dim=out_dim, readout=readout, symmetric=True)
+
+
+def is_symmetric(graphs: GraphBatch, chunk: int = 4096) -> bool:
+    """Whether every edge has its reverse, with the same features."""
+    for first in range(0, len(graphs), chunk):
+        batch = graphs.select(torch.arange(first, min(first + chunk, len(graphs))))
+        try:
+            merged = merge_directions(batch)
+        except ValueError:
+            return False
+        loops = int((batch.edge_index[0] == batch.edge_index[1]).sum())
+        if 2 * merged.segments.total - loops != batch.num_edges:
+            return False
+    return True

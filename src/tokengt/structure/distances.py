@@ -1,0 +1,109 @@
+"""Shortest paths between the nodes of each graph, for all graphs of a batch at once.
+
+The distance from i to j is the least number of steps from i to j. A step follows an edge in the direction in which it
+is listed, from its first node to its second (an undirected graph lists both directions); it may also go from any node
+of a k-tuple or a hyperedge to any other node of it. A node is at distance 0 from itself; self-loops and repeated edges
+change nothing.
+"""
+
+import torch
+from jaxtyping import Int, Int8
+from torch import Tensor
+
+from tokengt.batch import GraphBatch
+from tokengt.ragged import Segments
+from tokengt.structure.adjacency import adjacency_pairs
+
+# What int8 holds beside -1.
+LONGEST = 127
+# A graph has as many ordered pairs as the square of its nodes: 64 MiB for this many, and as much again to find them.
+MAX_NODES = 8192
+# In all graphs together: 16 GiB.
+MAX_PAIRS = 2**34
+# Entries of one search: nodes of some graphs, times the nodes of the largest of them.
+_AT_ONCE = 2**22
+
+
+def hop_distances(batch: GraphBatch, limit: int) -> Int8[Tensor, " pairs"]:
+    """Steps from node i to node j of every graph, in row i * n + j of its n * n; -1 where more than ``limit`` or none.
+
+    Raises:
+        ValueError: a graph has more than ``MAX_NODES`` nodes, or the graphs more than ``MAX_PAIRS`` pairs.
+    """
+    nodes, pairs = batch.nodes, batch.nodes.pairs
+    _check_size(nodes)
+    steps = _steps(batch)
+    out = torch.full((pairs.total,), -1, dtype=torch.int8, device=batch.device)
+    for chosen in _alike(nodes.host_lengths):
+        rows, own = nodes.take(chosen)
+        width = own.max_length
+        hops = _searched(_renumbered(steps, rows, nodes.total), own, width, limit)
+        # Row (j, i) of the search is the pair (i, j): what each source i reached, written beside i's own nodes.
+        target, source = own.positions[:, None], torch.arange(width, device=batch.device)
+        inside = source < own.lengths.index_select(0, own.ids)[:, None]
+        size = own.lengths.index_select(0, own.ids)[:, None]
+        first = pairs.starts.index_select(0, chosen.to(batch.device)).index_select(0, own.ids)[:, None]
+        places = first + source * size + target
+        out[places[inside]] = hops[inside]
+    return out
+
+
+def _searched(steps: Int[Tensor, "2 steps"], own: Segments, width: int, limit: int) -> Int8[Tensor, "nodes width"]:
+    """Steps to every node from each of the ``width`` first nodes of its graph, breadth first."""
+    device = own.offsets.device
+    ones = torch.ones(steps.shape[1], device=device)
+    # Entry (v, u) is one where a step leads from u to v: a product with it moves every search one step on.
+    onward = torch.sparse_coo_tensor(steps.flip(0), ones, (own.total, own.total), check_invariants=False).coalesce()
+    front = (own.positions[:, None] == torch.arange(width, device=device)).float()
+    hops = (front - 1).to(torch.int8)
+    for hop in range(1, limit + 1):
+        new = (torch.sparse.mm(onward, front) > 0) & (hops < 0)
+        if not bool(new.any()):
+            break
+        hops = torch.where(new, hop, hops)
+        front = new.float()
+    return hops
+
+
+def _steps(batch: GraphBatch) -> Int[Tensor, "2 steps"]:
+    """Every step from a packed node row to another: edges as listed, tuples and hyperedges both ways."""
+    joined = adjacency_pairs(batch)
+    listed = batch.num_edges if batch.order == 2 else 0
+    return torch.cat([joined, joined[:, listed:].flip(0)], 1)
+
+
+def _renumbered(steps: Int[Tensor, "2 steps"], rows: Int[Tensor, " chosen"], total: int) -> Int[Tensor, "2 kept"]:
+    """The steps between some rows, which lie one after another now."""
+    number = torch.full((total,), -1, device=rows.device)
+    number[rows] = torch.arange(len(rows), device=rows.device)
+    moved = number[steps]
+    return moved[:, moved[0] >= 0]
+
+
+def _alike(sizes: Int[Tensor, " graphs"]) -> list[Int[Tensor, " chosen"]]:
+    """Graphs in order of their size, as many at once as fit: each is padded to the largest beside it."""
+    ordered, order = torch.sort(sizes, stable=True)
+    ends = torch.cumsum(ordered, 0)
+    groups, first = [], 0
+    while first < len(order):
+        before = int(ends[first - 1]) if first else 0
+        # Both the sum of sizes and the size itself only grow, so the first that does not fit ends the group.
+        fits = (ends[first:] - before) * ordered[first:] <= _AT_ONCE
+        count = max(1, int(fits.sum()))
+        groups.append(order[first : first + count])
+        first += count
+    return groups
+
+
+def _check_size(nodes: Segments) -> None:
+    if nodes.max_length > MAX_NODES:
+        graph = int(nodes.host_lengths.argmax())
+        raise ValueError(
+            f"graph {graph} has {nodes.max_length} nodes; distances of all pairs are kept for graphs of up to "
+            f"{MAX_NODES} nodes, so use a model that needs none for graphs as large as this"
+        )
+    if nodes.pairs.total > MAX_PAIRS:
+        raise ValueError(
+            f"the graphs have {nodes.pairs.total} pairs of nodes; distances are kept for up to {MAX_PAIRS}, so use "
+            "fewer or smaller graphs, or a model that needs no distances"
+        )

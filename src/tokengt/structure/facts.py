@@ -1,0 +1,76 @@
+"""Facts of a graph's structure that a model can ask for: what they are called, what they belong to, how to get them.
+
+A model's config names the facts it needs; a store works them out once for all its graphs, keeps them
+(:meth:`tokengt.data.store.Store.with_facts`) and every batch cut from it carries its part. A batch that does not know
+a fact has it computed on the spot by :func:`fact_of`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from jaxtyping import Float32, Int8, Shaped
+from torch import Tensor
+
+from tokengt.batch import GraphBatch
+from tokengt.facts import Per
+from tokengt.structure.distances import LONGEST, hop_distances
+from tokengt.structure.laplacian import Which, laplacian_eigenvectors, laplacian_fact
+
+
+class StructureFact(Protocol):
+    """What follows from the structure of a graph: a frozen class with these three."""
+
+    @property
+    def name(self) -> str:
+        """Tells facts apart, in a batch and as the name of a file."""
+        ...
+
+    @property
+    def per(self) -> Per:
+        """Whether there is one row per node, or one per ordered pair of nodes of a graph."""
+        ...
+
+    def compute(self, batch: GraphBatch) -> Shaped[Tensor, "rows *rest"]:
+        """The rows of every graph of a batch, in the type in which they are kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class LaplacianVectors:
+    """Canonical eigenvectors of the normalised Laplacian, float32 [nodes, count]."""
+
+    count: int
+    which: Which = "lowest"
+    per: ClassVar[Per] = "node"
+
+    @property
+    def name(self) -> str:
+        return laplacian_fact(self.count, self.which)
+
+    def compute(self, batch: GraphBatch) -> Float32[Tensor, "nodes count"]:
+        return laplacian_eigenvectors(batch, self.count, self.which).vectors.float()
+
+
+@dataclass(frozen=True)
+class HopDistances:
+    """How many edges lie between two nodes, int8 [pairs]; -1 where no path has at most ``limit`` of them."""
+
+    limit: int = 20
+    per: ClassVar[Per] = "pair"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.limit <= LONGEST:
+            raise ValueError(f"limit is {self.limit}; expected 1 to {LONGEST} hops")
+
+    @property
+    def name(self) -> str:
+        return f"hops-{self.limit}"
+
+    def compute(self, batch: GraphBatch) -> Int8[Tensor, " pairs"]:
+        return hop_distances(batch, self.limit)
+
+
+def fact_of(batch: GraphBatch, fact: StructureFact) -> Shaped[Tensor, "rows *rest"]:
+    """The rows a batch knows already, or else those computed now."""
+    known = batch.fact(fact.name)
+    return fact.compute(batch) if known is None else known

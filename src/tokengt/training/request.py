@@ -1,0 +1,95 @@
+"""One request: what a person asks for, from the command line or from Python, before the data is known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from tokengt.config import override
+from tokengt.data.manifest import Recipe
+from tokengt.data.splitting import SplitRequest
+from tokengt.presets import PRESETS
+from tokengt.training.config import TrainingConfig
+from tokengt.training.processes import DeviceConfig
+
+AUTO = "auto"
+# A new head on frozen weights is a linear model, which wants larger steps.
+FROZEN_RATE = 1e-2
+
+
+@dataclass(frozen=True, eq=False)
+class TrainRequest:
+    """Everything that a training is asked to be; :func:`tokengt.training.resolve.resolve` makes it fit the data, once.
+
+    Args:
+        recipe: which columns of the data mean what.
+        split: how to split it.
+        preset: a name in :data:`tokengt.presets.PRESETS`; "auto" chooses by the data.
+        model: a module of your own instead of a preset.
+        start: a run or saved model whose weights training begins with, instead of a preset.
+        freeze: with ``start``: train the new head alone.
+        settings: ``model.FIELD`` and ``training.FIELD`` with their values, as text or as they are.
+        ensemble: models that differ in their seed, to be averaged.
+        seed: of the first model.
+        where: devices and processes.
+        workers: processes that prepare a file; None for all cores.
+        resume: go on with a run that was stopped.
+        quiet: say nothing.
+    """
+
+    recipe: Recipe = field(default_factory=Recipe)
+    split: SplitRequest = field(default_factory=SplitRequest)
+    preset: str = AUTO
+    model: nn.Module | None = None
+    start: Path | None = None
+    freeze: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    ensemble: int = 1
+    seed: int = 0
+    where: DeviceConfig = field(default_factory=DeviceConfig)
+    workers: int | None = None
+    resume: bool = False
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        if self.preset not in (AUTO, *PRESETS):
+            raise ValueError(f"preset {self.preset!r} is unknown; expected one of {', '.join((AUTO, *PRESETS))}")
+        origins = {
+            "a preset": self.preset != AUTO,
+            "a model": self.model is not None,
+            "a start": self.start is not None,
+        }
+        named = [name for name, given in origins.items() if given]
+        if len(named) > 1:
+            raise ValueError(f"{' and '.join(named)} are given; expected one of them: each says which model to train")
+        if self.freeze and self.start is None:
+            raise ValueError("freeze trains a new head on trained weights; give a start to take them from")
+        if self.ensemble < 1:
+            raise ValueError(f"ensemble is {self.ensemble}; expected at least 1")
+        if not 0 <= self.seed < 2**62:
+            raise ValueError(f"seed is {self.seed}; expected a whole number from 0, below 2^62")
+        for path in self.settings:
+            room, _, rest = path.partition(".")
+            if room not in ("model", "training") or not rest:
+                raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
+        if self.model is not None and self.model_settings:
+            raise ValueError(f"setting model.{next(iter(self.model_settings))} is for presets; yours is built already")
+        _ = self.training  # whatever is wrong with its settings is said before any data is read
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """The settings of the model, by their paths inside it."""
+        return _inside("model", self.settings)
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The recipe with its settings. What depends on the data, such as the number of epochs, is still open."""
+        plain = TrainingConfig(learning_rate=FROZEN_RATE) if self.freeze else TrainingConfig()
+        return override(plain, _inside("training", self.settings), "training")
+
+
+def _inside(room: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    start = f"{room}."
+    return {path.removeprefix(start): value for path, value in settings.items() if path.startswith(start)}
