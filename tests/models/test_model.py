@@ -314,7 +314,7 @@ assert torch.isfinite(compiled(batch)).all()
 
 def test_compile_gives_the_same_numbers() -> None:
     """In a process of its own: dynamo cannot trace the shape checks that the tests put around every function."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", COMPILE], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
