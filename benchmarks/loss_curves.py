@@ -80,7 +80,7 @@ def losses(trainer: Trainer, seed: int) -> list[float]:
             if len(pieces[0]) < BATCH or len(found) == STEPS:
                 break
             set_rate(trainer.optimizer, rate_at((len(found) + 0.5) / STEPS, trainer.config))
-            trainer.model.train()
+            trainer.forward.train()
             loss, count = trainer.step(pieces)
             trainer.state.step += 1
             found.append(loss / count)

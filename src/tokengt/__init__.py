@@ -10,6 +10,8 @@ from tokengt._version import __version__
 
 if TYPE_CHECKING:
     from tokengt.attention import AttentionConfig as AttentionConfig
+    from tokengt.attention import FavorConfig as FavorConfig
+    from tokengt.attention import SoftmaxConfig as SoftmaxConfig
     from tokengt.batch import GraphBatch as GraphBatch
     from tokengt.block import EncoderConfig as EncoderConfig
     from tokengt.graph import Graph as Graph
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AttentionConfig": "tokengt.attention",
     "EncoderConfig": "tokengt.block",
+    "FavorConfig": "tokengt.attention",
     "FeatureSpec": "tokengt.models.features",
     "FirstOrderOrfIds": "tokengt.models.tokengt.identifiers",
     "FirstOrderRandomIds": "tokengt.models.tokengt.identifiers",
@@ -55,6 +58,7 @@ _HOMES = {
     "OrfIds": "tokengt.models.tokengt.identifiers",
     "Predictor": "tokengt.inference",
     "RandomIds": "tokengt.models.tokengt.identifiers",
+    "SoftmaxConfig": "tokengt.attention",
     "TokenGT": "tokengt.models.tokengt.model",
     "TokenGTConfig": "tokengt.models.tokengt.model",
     "TokensConfig": "tokengt.models.tokengt.tokens",
@@ -75,6 +79,7 @@ __all__ = ["__version__", *_HOMES]
 
 
 _ROOMS = (
+    "accelerate",
     "attention",
     "data",
     "interop",

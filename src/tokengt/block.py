@@ -1,17 +1,15 @@
 """One block of the Transformer: PreLN attention and MLP over packed sequences of tokens."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.attention import AttentionConfig, MultiheadAttention
+from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention, SoftmaxConfig
 from tokengt.dropout import Dropout
-from tokengt.fused import Branch, activate, add_norm, fits, is_plain, linear
 from tokengt.ragged import Segments
 
 
@@ -25,11 +23,11 @@ class EncoderConfig:
         head_dim: d_H; None for dim / num_heads.
         value_dim: d_v; None for head_dim.
         mlp_dim: d_F; None for 4 dim.
-        attention: the attention kernel and its dropout.
+        attention: the kind of attention, with its own settings.
         mlp_dropout: after the activation.
         residual_dropout: on what each branch adds.
         input_dropout: on the tokens before the first block.
-        drop_path: stochastic depth of the last block; block l drops a sequence's branch with rate
+        drop_path: stochastic depth of the last block; block l drops what a branch adds to a sequence with rate
             ``drop_path * (l + 1) / num_layers``.
         input_norm: LayerNorm on the tokens before the first block.
         final_norm: LayerNorm after the last block.
@@ -43,7 +41,7 @@ class EncoderConfig:
     head_dim: int | None = None
     value_dim: int | None = None
     mlp_dim: int | None = None
-    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    attention: AttentionConfig = field(default_factory=SoftmaxConfig)
     mlp_dropout: float = 0.0
     residual_dropout: float = 0.0
     input_dropout: float = 0.0
@@ -77,6 +75,14 @@ class EncoderConfig:
         return head_dim, self.value_dim or head_dim
 
 
+def path_factor(
+    segments: Segments, rate: float | Float[Tensor, ""], dtype: torch.dtype = torch.float32
+) -> Float[Tensor, " sequences"]:
+    """0 for the sequences that drop path drops, 1 / (1 - rate) for the rest."""
+    keep = torch.rand(segments.count, device=segments.offsets.device) >= rate
+    return keep.to(dtype) / (1 - rate)
+
+
 def drop_path(
     x: Float[Tensor, "rows dim"],
     segments: Segments,
@@ -88,15 +94,7 @@ def drop_path(
     ``rows`` says which of the sequences' rows ``x`` holds; None for all.
     """
     ids = segments.ids if rows is None else segments.ids.index_select(0, rows)
-    return x * _path_factor(segments, rate, x.dtype).index_select(0, ids)[:, None]
-
-
-def _path_factor(
-    segments: Segments, rate: float | Float[Tensor, ""], dtype: torch.dtype = torch.float32
-) -> Float[Tensor, " sequences"]:
-    """0 for sequences that are dropped, 1 / (1 - rate) for the rest."""
-    keep = torch.rand(segments.count, device=segments.offsets.device) >= rate
-    return keep.to(dtype) / (1 - rate)
+    return x * path_factor(segments, rate, x.dtype).index_select(0, ids)[:, None]
 
 
 class Mlp(nn.Module):
@@ -129,95 +127,23 @@ class Block(nn.Module):
         self.mlp = Mlp(dim, config)
         self.dropout = Dropout(config.residual_dropout)
         self.drops = drop_rate > 0
-        # A tensor, so that one piece of compiled code serves the blocks with their different rates.
+        # A tensor, so that blocks differ in their tensors alone: code made for one of them then serves them all.
         self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
-        self.use_run(Block.run)
-
-    def use_run(self, run: Callable[..., tuple[Tensor, Branch | None, Tensor | None]]) -> None:
-        """:meth:`run`, or a compiled one: a function of any block, not bound to this one."""
-        self._run = run
 
     def forward(
-        self,
-        x: Float[Tensor, "tokens dim"],
-        segments: Segments,
-        rows: Int[Tensor, " rows"] | None = None,
-        pending: Branch | None = None,
-        leave: bool = False,
-    ) -> Float[Tensor, "_ dim"] | tuple[Float[Tensor, "_ dim"], Branch | None]:
-        """All rows, or those at ``rows``: they attend to all, and the others are not worked out.
+        self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None = None
+    ) -> Float[Tensor, "_ dim"]:
+        """All rows, or those at ``rows``: they attend to all, and the others are not worked out."""
+        attended = self.attention(self.attention_norm(x), plan, rows)
+        h = (x if rows is None else x.index_select(0, rows)) + self.dropped(attended, plan.segments, rows)
+        return h + self.dropped(self.mlp(self.mlp_norm(h)), plan.segments, rows)
 
-        ``pending`` is what the block before has left to be added to ``x``. With ``leave`` this one may leave something
-        too, which then comes with the rows: adding it and the norm of the next block are one pass over them.
-        """
-        out, left, _ = self._run(self, x, segments, rows, pending, leave)
-        return (out, left) if leave else out
-
-    def run(
-        self, x: Tensor, segments: Segments, rows: Tensor | None, pending: Branch | None, leave: bool
-    ) -> tuple[Tensor, Branch | None, Tensor | None]:
-        """:meth:`forward`, with what is left, or None; and in plain training the H between the halves.
-
-        A compiler keeps for the backward what leaves the function, and would compute H again, which takes longer.
-        """
-        if self._fuses(x):
-            return *self._run_fused(x, segments, rows, pending, leave), None
-        if pending is not None:  # Of a block that was in another mode.
-            x = pending.added_to(x)
-        attended = self.attention(self.attention_norm(x), segments, rows)
-        middle = (x if rows is None else x.index_select(0, rows)) + self._branch(attended, segments, rows)
-        out = middle + self._branch(self.mlp(self.mlp_norm(middle)), segments, rows)
-        return out, None, middle if self.training else None
-
-    def _run_fused(
-        self, x: Tensor, segments: Segments, rows: Tensor | None, pending: Branch | None, leave: bool
-    ) -> tuple[Tensor, Branch | None]:
-        """The same by ``tokengt.fused``: biases are added, and their gradients summed up, where rows are read anyway.
-
-        Dropout and drop path draw other numbers than in plain code.
-        """
-        assert isinstance(self.attention_norm, nn.LayerNorm)
-        assert isinstance(self.mlp_norm, nn.LayerNorm)
-        attention, mlp = self.attention, self.mlp
-        if pending is None:
-            normed = self.attention_norm(x)
-        else:
-            x, normed = add_norm(x, pending, self.attention_norm)
-        attended = attention.heads(linear(normed, attention.qkv_proj), segments, rows)
-        x = x if rows is None else x.index_select(0, rows)
-        branch = self._undropped(F.linear(attended, attention.out_proj.weight), attention.out_proj.bias, segments, rows)
-        x, normed = add_norm(x, branch, self.mlp_norm)
-        hidden = F.linear(normed, mlp.up.weight)
-        hidden = activate(hidden, mlp.up.bias, dropout=mlp.dropout.rate, gelu=mlp.activation is F.gelu)
-        if not leave:
-            return x + self._branch(mlp.down(hidden), segments, rows), None
-        # A copy of the bias: FSDP frees a block's weights before the next one runs.
-        return x, self._undropped(F.linear(hidden, mlp.down.weight), mlp.down.bias.clone(), segments, rows)
-
-    def _undropped(self, x: Tensor, bias: Tensor, segments: Segments, rows: Tensor | None) -> Branch:
-        """A branch before :meth:`_branch`, with what that would draw."""
-        if not self.drops:
-            return Branch(x, bias, None, None, self.dropout.rate)
-        ids = segments.ids if rows is None else segments.ids.index_select(0, rows)
-        return Branch(x, bias, _path_factor(segments, self.drop_rate), ids, self.dropout.rate)
-
-    def _fuses(self, x: Tensor) -> bool:
-        """In training, where kernels fit and all layers are what they were made as: kernels read weights, not calls."""
-        layers = (self.attention.qkv_proj, self.attention.out_proj, self.mlp.up, self.mlp.down)
-        return (
-            self.training
-            and fits(x)
-            and all(is_plain(layer, nn.Linear) for layer in layers)
-            and all(is_plain(norm, nn.LayerNorm) for norm in (self.attention_norm, self.mlp_norm))
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy, or a pickled block, is not compiled: as that of ``nn.Module.compile``."""
-        return super().__getstate__() | {"_run": Block.run}  # type: ignore[no-any-return, no-untyped-call]
+    def dropped(
+        self, branch: Float[Tensor, "rows dim"], segments: Segments, rows: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "rows dim"]:
+        """What is added to the stream, in training after dropout and drop path."""
+        branch = self.dropout(branch)
+        return drop_path(branch, segments, self.drop_rate, rows) if self.training and self.drops else branch
 
     def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
         return self.attention.attention_weights(self.attention_norm(x), segments)
-
-    def _branch(self, x: Tensor, segments: Segments, rows: Tensor | None) -> Tensor:
-        x = self.dropout(x)
-        return drop_path(x, segments, self.drop_rate, rows) if self.training and self.drops else x

@@ -10,7 +10,11 @@ _FIRST, _SECOND = -2048144789, -1028477387
 
 
 def dropout_threshold(rate: float) -> tuple[int, float]:
-    """Below which of 2^16 values a number is dropped, and the share that is kept."""
+    """Below which of 2^16 values a number is dropped, and the share that is kept.
+
+    All our kernels compare 16 random bits with this threshold: the rate is rounded to what 16 bits can say, and what is
+    kept is divided by just that share.
+    """
     threshold = min(round(rate * 2**16), 2**16 - 1)
     return threshold, 1 - threshold / 2**16
 
@@ -18,8 +22,8 @@ def dropout_threshold(rate: float) -> tuple[int, float]:
 def keep_mask(seed: Int[Tensor, ""], rows: int, columns: int, rate: float) -> Bool[Tensor, "{rows} {columns}"]:
     """True with probability 1 - ``rate`` (to 2^-16): a function of (seed, row, column). ``seed`` has 62 random bits.
 
-    A column and the one half of a row further on share a word of 32 bits: the activation in ``tokengt.fused`` draws
-    both at once. Words are numbered modulo 2^32. Half of the seed goes in before the first round, half between two, so
+    A column and the one half of a row further on share a word of 32 bits: the activation of ``tokengt.kernels.rows``
+    draws both at once. Words are numbered modulo 2^32. Half of the seed goes in before the first round, half between two, so
     that other seeds give other masks and not the same one elsewhere.
     """
     low, high = seed.bitwise_and(2**31 - 1).int(), seed.bitwise_right_shift(31).int()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from tokengt.attention import AttentionConfig
+from tokengt.attention import FavorConfig, SoftmaxConfig
 from tokengt.block import EncoderConfig
 from tokengt.interop.smiles import ATOM_CATEGORIES, BOND_CATEGORIES
 from tokengt.models.contract import ModelConfig
@@ -46,7 +46,7 @@ def regression(ids: Ids = "laplacian") -> TokenGTConfig:
             num_layers=12,
             num_heads=32,
             mlp_dim=768,
-            attention=AttentionConfig(dropout=0.1),
+            attention=SoftmaxConfig(dropout=0.1),
             mlp_dropout=0.1,
             drop_path=0.1,
             input_norm=True,
@@ -60,7 +60,7 @@ def regression_performer() -> TokenGTConfig:
     return replace(
         base,
         identifiers=LaplacianIds(dim=16),
-        encoder=replace(base.encoder, attention=AttentionConfig(kind="favor"), drop_path=0.0),
+        encoder=replace(base.encoder, attention=FavorConfig(), drop_path=0.0),
     )
 
 

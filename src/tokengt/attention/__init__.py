@@ -1,15 +1,23 @@
 """Attention over packed sequences. It sees values and offsets only."""
 
-from tokengt.attention.favor import draw_projection, favor_attention
-from tokengt.attention.multihead import AttentionConfig, MultiheadAttention
-from tokengt.attention.softmax import attention_weights, refuse_large_maps, softmax_attention
+from tokengt.attention.favor import FavorAttention, FavorConfig, draw_projection, favor_attention
+from tokengt.attention.limits import refuse_large_maps
+from tokengt.attention.multihead import AttentionConfig, MultiheadAttention, rename_old_keys
+from tokengt.attention.plan import AttentionPlan
+from tokengt.attention.softmax import SoftmaxAttention, SoftmaxConfig, attention_weights, softmax_attention
 
 __all__ = [
     "AttentionConfig",
+    "AttentionPlan",
+    "FavorAttention",
+    "FavorConfig",
     "MultiheadAttention",
+    "SoftmaxAttention",
+    "SoftmaxConfig",
     "attention_weights",
     "draw_projection",
     "favor_attention",
     "refuse_large_maps",
+    "rename_old_keys",
     "softmax_attention",
 ]

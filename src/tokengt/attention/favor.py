@@ -5,16 +5,21 @@ but orthogonal to each other (Choromanski et al. 2021). Then
 
     output_i = phi(q_i) (sum_j phi(k_j) v_j^T) / phi(q_i) (sum_j phi(k_j)),
 
-the paper's Eq. for kernel attention: one matrix product a sequence instead of a length x length table.
+the paper's Eq. for kernel attention: one matrix product per sequence instead of a length x length table.
 """
 
 import math
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokengt.attention.favor_chunks import chunked_attention, default_chunk_entries
+from tokengt.attention.plan import AttentionPlan, FavorBackend, plan_favor
+from tokengt.kernels.attend import cut_favor
+from tokengt.kernels.heads import Heads
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
 
@@ -118,3 +123,99 @@ def _exponents(x: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
     """W x and |x|^2 / 2, with the softmax temperature 1/sqrt(d_H) split evenly between query and key."""
     scaled = x * x.shape[-1] ** -0.25
     return scaled @ projection.T, scaled.square().sum(-1, keepdim=True) / 2
+
+
+@dataclass(frozen=True)
+class FavorConfig:
+    """FAVOR+ attention. It has no attention weights, so that there is no dropout of them.
+
+    Args:
+        kind: says which attention this is where configs become JSON.
+        num_features: m, the number of random features; None for int(d_H ln d_H).
+        redraw_interval: training forwards between new draws of the features; None keeps the first draw.
+        eps: added to every feature.
+        backend: "bucketed" is plain PyTorch; "triton", our own kernels, is taken where it applies, which on a GPU is
+            from 1,024 tokens per sequence on; "auto" is the same.
+    """
+
+    kind: Literal["favor"] = field(default="favor", init=False)
+    num_features: int | None = None
+    redraw_interval: int | None = 100
+    eps: float = 1e-4
+    backend: FavorBackend = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("num_features", "redraw_interval"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1, or None")
+        if self.eps < 0:
+            raise ValueError(f"eps is {self.eps}; expected 0 or more")
+        if self.backend not in get_args(FavorBackend):
+            known = ", ".join(get_args(FavorBackend))
+            raise ValueError(f"attention backend is {self.backend!r}; expected one of {known}")
+
+    def build(self, heads: Heads, device: torch.device, dtype: torch.dtype) -> "FavorAttention":
+        """The kernel that this describes, with features drawn now."""
+        features = self.num_features or default_num_features(heads.key)
+        return FavorAttention(self, heads, draw_projection(features, heads.key, device=device).to(dtype))
+
+
+class FavorAttention(nn.Module):
+    """:func:`favor_attention` of rows [queries | keys | values]; its features are drawn anew now and then in training.
+
+    ``draw_age`` counts the training forwards since the last draw. It is a buffer, so that a resumed run draws at the
+    same step as an unbroken one.
+    """
+
+    projection: Tensor
+    draw_age: Tensor
+
+    def __init__(self, config: FavorConfig, heads: Heads, projection: Float[Tensor, "features head_dim"]) -> None:
+        super().__init__()
+        self.config, self.heads = config, heads
+        self.register_buffer("projection", projection)
+        self.register_buffer("draw_age", torch.zeros((), dtype=torch.int64, device=projection.device))
+        # The count as a plain number: reading the buffer in every forward would make the host wait for a GPU.
+        self._age: int | None = 0
+        self.register_load_state_dict_post_hook(_forget_age)  # type: ignore[no-untyped-call]
+
+    def plan(self, segments: Segments, dtype: torch.dtype) -> AttentionPlan:
+        """How rows of this type will be attended to."""
+        return plan_favor(segments, self.heads, dtype, self.config.backend, self.projection)
+
+    def forward(
+        self, qkv: Float[Tensor, "tokens width"], plan: AttentionPlan
+    ) -> Float[Tensor, "tokens heads value_dim"]:
+        self._redraw_when_due()
+        if plan.cuts is not None:
+            return _by_kernels(qkv, self.projection, plan, self.heads, self.config.eps)
+        query, key, value = self.heads.split(qkv)
+        return favor_attention(query, key, value, plan.segments, projection=self.projection, eps=self.config.eps)
+
+    @eager_only
+    def _redraw_when_due(self) -> None:
+        interval = self.config.redraw_interval
+        if not self.training or interval is None:
+            return
+        if self._age is None:
+            self._age = int(self.draw_age)
+        if self._age >= interval:
+            # Not in place: the last step's backward may still need the old values.
+            fresh = draw_projection(len(self.projection), self.heads.key, device=self.projection.device)
+            self.projection = fresh.to(self.projection.dtype)
+            self._age = 0
+        self._age += 1
+        self.draw_age.fill_(self._age)
+
+
+@eager_only
+def _by_kernels(qkv: Tensor, projection: Tensor, plan: AttentionPlan, heads: Heads, eps: float) -> Tensor:
+    assert plan.cuts is not None
+    return cut_favor(qkv, projection, plan.cuts, heads, eps)
+
+
+def _forget_age(module: nn.Module, _: object) -> None:
+    """A loaded state brings its own count."""
+    assert isinstance(module, FavorAttention)
+    module._age = None

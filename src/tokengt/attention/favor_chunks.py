@@ -55,14 +55,14 @@ def chunked_attention(
     Kept for the backward: query, key, value, one number a token and head, and T where it is no larger.
     """
     sequences, heads, width, _ = query.shape
-    plan = Plan(sequences, heads, width, len(projection), chunk_entries or default_chunk_entries(query))
-    result = _Chunked.apply(query, key, value, projection, mask, eps, plan)  # type: ignore[no-untyped-call]
+    chunking = Chunking(sequences, heads, width, len(projection), chunk_entries or default_chunk_entries(query))
+    result = _Chunked.apply(query, key, value, projection, mask, eps, chunking)  # type: ignore[no-untyped-call]
     out: Tensor = result[0]
     return out
 
 
 @dataclass(frozen=True)
-class Plan:
+class Chunking:
     """Which sequences go together, and which of their tokens: a chunk has at most ``entries`` features, or one row."""
 
     sequences: int
@@ -106,7 +106,7 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        *tensors, ctx.eps, ctx.plan = inputs
+        *tensors, ctx.eps, ctx.chunking = inputs
         ctx.set_materialize_grads(False)  # else the others' would be made, of zeros
         ctx.save_for_backward(*tensors, *output[1:])
         ctx.mark_non_differentiable(*output[1:])
@@ -115,7 +115,7 @@ class _Chunked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         query, key, value, projection, mask, *kept = ctx.saved_tensors
-        run = _Pass(query, key, value, projection, mask, ctx.eps, ctx.plan)
+        run = _Pass(query, key, value, projection, mask, ctx.eps, ctx.chunking)
         with torch.autocast(gradient.device.type, enabled=False):
             return (*run.backward(gradient, *kept), None, None, None, None)
 
@@ -130,20 +130,22 @@ class _Pass:
     projection: Float[Tensor, "features dim"]
     mask: Bool[Tensor, "sequences width"] | None
     eps: float
-    plan: Plan
+    chunking: Chunking
 
     def forward(self) -> tuple[Tensor, ...]:
         """The output, |q|^2 / 2 + stabiliser of every query, the keys' stabilisers, the centres, and T or nothing."""
-        plan, dim = self.plan, self.value.shape[3]
+        chunking, dim = self.chunking, self.value.shape[3]
         # Heads lie inside tokens, as the layer that reads the output has them.
         out = torch.empty_like(self.value.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
         offset = self.query.new_empty(*self.query.shape[:3], 1, dtype=self.sums)
         peak, centre = offset.new_empty(*offset.shape[:2], 1, 1), offset.new_empty(*offset.shape[:2], 1, dim)
-        tables = offset.new_empty(plan.sequences * plan.heads * plan.keeps_table, len(self.scaled), self.columns)
-        for group in plan.groups:
+        tables = offset.new_empty(
+            chunking.sequences * chunking.heads * chunking.keeps_table, len(self.scaled), self.columns
+        )
+        for group in chunking.groups:
             top, middle, table = self._table(group)
             peak[group], centre[group] = top.view_as(peak[group]), middle.view_as(centre[group])
-            if plan.keeps_table:
+            if chunking.keeps_table:
                 tables[self._batch(group)] = table
             factors, floor = self._with_floor(table)
             for part in self._parts(group):
@@ -158,15 +160,15 @@ class _Pass:
         """The gradients of query, key and value."""
         inputs = (self.query, self.key, self.value)
         query, key, value = (torch.empty_like(x.transpose(1, 2)).transpose(1, 2) for x in inputs)
-        for group in self.plan.groups:
-            table = tables[self._batch(group)] if self.plan.keeps_table else self._table(group)[2]
+        for group in self.chunking.groups:
+            table = tables[self._batch(group)] if self.chunking.keeps_table else self._table(group)[2]
             change = self._queries_backward(group, table, offset, gradient, query)
             self._keys_backward(group, change, peak[group].flatten(0, 1), centre[group], key, value)
         return query, key, value
 
     def _table(self, group: slice) -> tuple[Tensor, Tensor, Tensor]:
         """The stabilisers, centres and T of a group of sequences."""
-        batch = (group.stop - group.start) * self.plan.heads
+        batch = (group.stop - group.start) * self.chunking.heads
         peak = self.key.new_full((batch, 1, 1), -torch.inf, dtype=self.sums)
         sums = peak.new_zeros(batch, len(self.scaled), self.columns)
         total = peak.new_zeros(batch, 1, self.columns)
@@ -211,14 +213,14 @@ class _Pass:
 
     def _without_spare(self, table: Tensor) -> Tensor:
         """Rows of features that only fill W up weigh nothing: not for a query, and not in the gradient of a key."""
-        table[:, self.plan.features :] = 0.0
+        table[:, self.chunking.features :] = 0.0
         return table
 
     def _parts(self, group: slice) -> Iterator[Part]:
-        return ((group, slice(None), tokens) for tokens in self.plan.chunks)
+        return ((group, slice(None), tokens) for tokens in self.chunking.chunks)
 
     def _batch(self, group: slice) -> slice:
-        return slice(group.start * self.plan.heads, group.stop * self.plan.heads)
+        return slice(group.start * self.chunking.heads, group.stop * self.chunking.heads)
 
     def _rows(self, x: Float[Tensor, "sequences heads chunk _"]) -> Float[Tensor, "batch chunk _"]:
         return x.to(self.factors).flatten(0, 1)

@@ -1,34 +1,32 @@
-"""Exact softmax attention over packed sequences; one signature, several backends.
+"""Exact softmax attention over packed sequences.
 
 alpha = softmax(Q K^T / sqrt(d_H)), output alpha V, for every sequence by itself. Inputs stay packed: on the CPU
 sequences of similar length share one SDPA call, on a GPU ``varlen_attn`` reads the packed rows as they are. Our own
-kernels (:mod:`tokengt.attention.kernels`) want queries, keys and values as one linear layer writes them: multi-head
-attention takes them by itself, this function when they are asked for by name.
+kernels (:mod:`tokengt.kernels`) want queries, keys and values as one linear layer writes them: multi-head attention
+hands them over so, and a call of the function alone takes them when they are asked for by name.
 """
 
-import warnings
 from contextlib import nullcontext
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tokengt.attention.kernels import packed_attention
+from tokengt.attention.limits import refuse_large_maps, refuse_large_scores, warn_of_work
+from tokengt.attention.plan import AttentionPlan, SoftmaxBackend, plan_softmax, takes_varlen
+from tokengt.kernels.attend import tiled_attention
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.support import softmax_fits
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
 
-Backend = Literal["auto", "bucketed", "varlen", "triton"]
-
 _STEADY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-# Score matrices of one call may take this much memory before we refuse to write them out.
-SCORE_LIMIT_BYTES = 8 * 2**30
 # Where scores are written out in training: scores, weights, and weights after dropout, kept for the backward.
 _TRAINING_COPIES = 3
-# Work of one call above which a person would want to know before waiting (about ten seconds on either).
-WORK_WARNING_FLOP = {"cpu": 1e12, "cuda": 1e15}
 
 
 @eager_only
@@ -39,7 +37,7 @@ def softmax_attention(
     segments: Segments,
     *,
     dropout: float = 0.0,
-    backend: Backend = "auto",
+    backend: SoftmaxBackend = "auto",
 ) -> Float[Tensor, "tokens heads value_dim"]:
     """Attention of every sequence to itself.
 
@@ -47,28 +45,20 @@ def softmax_attention(
     needs the scores written out, so what is too long for that is refused with a ValueError; elsewhere memory is linear
     in tokens and only the work is quadratic.
     """
+    heads = Heads(query.shape[1], query.shape[2], value.shape[2])
     if backend == "triton":
         warn_of_work(segments, query, value)
-        qkv = torch.cat([x.flatten(1) for x in (query, key, value)], 1)
-        heads, width = query.shape[1:]
-        return packed_attention(
-            qkv, segments, num_heads=heads, head_dim=width, value_dim=value.shape[2], dropout=dropout
-        )
+        tiles = plan_softmax(segments, heads, query.dtype, backend).tiles
+        assert tiles is not None
+        return tiled_attention(torch.cat([x.flatten(1) for x in (query, key, value)], 1), tiles, heads, dropout=dropout)
     # A GPU has fused kernels with dropout, in all precisions but the highest.
     if dropout > 0 and (not query.is_cuda or query.dtype == torch.float64):
         advice = "use attention kind 'favor', which is linear in tokens, or set the attention dropout to 0"
-        copies = _TRAINING_COPIES * query.shape[1]
+        copies = _TRAINING_COPIES * heads.count
         refuse_large_scores(segments, copies, query.element_size(), "with attention dropout", advice)
     else:
         warn_of_work(segments, query, value)
-    fits = _varlen_fits(query, value, dropout)
-    if backend == "varlen" and not fits:
-        raise ValueError(
-            f"attention backend 'varlen' needs a GPU, bf16 or fp16, head sizes that are equal multiples of 8 up to 256 "
-            f"and no dropout; got {query.dtype} on {query.device.type}, sizes {query.shape[2]} and {value.shape[2]}, "
-            f"dropout {dropout}"
-        )
-    if fits and backend != "bucketed":
+    if takes_varlen(backend, heads, query.dtype, query.device, dropout):
         return _varlen(query, key, value, segments)
     return _bucketed(query, key, value, segments, dropout)
 
@@ -78,7 +68,7 @@ def attention_weights(
     key: Float[Tensor, "tokens heads head_dim"],
     segments: Segments,
 ) -> list[Float[Tensor, "heads _ _"]]:
-    """The matrices alpha themselves, one [heads, length, length] tensor a sequence."""
+    """The matrices alpha themselves, one [heads, length, length] tensor per sequence."""
     refuse_large_maps(segments, query.shape[1], query.element_size())
     maps = []
     for start, stop in zip(segments.host[:-1].tolist(), segments.host[1:].tolist(), strict=True):
@@ -86,37 +76,6 @@ def attention_weights(
         scores = rows_q @ rows_k.transpose(1, 2) * query.shape[2] ** -0.5
         maps.append(scores.softmax(-1))
     return maps
-
-
-def refuse_large_maps(segments: Segments, maps: int, bytes_each: int) -> None:
-    """Raise before ``maps`` maps of every sequence (heads times layers) are written out that would not fit."""
-    refuse_large_scores(segments, maps, bytes_each, "with attention maps", "ask for the maps of fewer tokens")
-
-
-def refuse_large_scores(segments: Segments, copies: int, bytes_each: int, why: str, advice: str) -> None:
-    """Raise before ``copies`` score matrices of every sequence are written out that would not fit."""
-    needed = copies * _squared_lengths(segments) * bytes_each
-    if needed > SCORE_LIMIT_BYTES:
-        limit = SCORE_LIMIT_BYTES / 2**30
-        raise ValueError(
-            f"softmax attention {why} would hold {needed / 2**30:,.1f} GiB of scores for up to "
-            f"{segments.max_length:,} tokens a sequence (the limit is {limit:g} GiB); {advice}"
-        )
-
-
-def warn_of_work(segments: Segments, query: Tensor, value: Tensor) -> None:
-    """Say how much a call costs when a person would wait for it."""
-    flop = 2 * query.shape[1] * (query.shape[2] + value.shape[2]) * _squared_lengths(segments)
-    if flop > WORK_WARNING_FLOP.get(query.device.type, 1e15):
-        warnings.warn(
-            f"softmax attention over up to {segments.max_length:,} tokens a sequence costs about "
-            f"{flop / 1e12:,.1f} TFLOP a layer; attention kind 'favor' is linear in tokens",
-            stacklevel=3,
-        )
-
-
-def _squared_lengths(segments: Segments) -> float:
-    return float(segments.host_lengths.double().square().sum())
 
 
 def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropout: float) -> Tensor:
@@ -157,12 +116,6 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, drop
     return F.dropout(scores.softmax(-1), dropout) @ value
 
 
-def _varlen_fits(query: Tensor, value: Tensor, dropout: float) -> bool:
-    half = query.dtype in (torch.bfloat16, torch.float16)
-    same = query.shape[2] == value.shape[2] and query.shape[2] % 8 == 0 and query.shape[2] <= 256
-    return query.is_cuda and half and same and dropout == 0
-
-
 def _varlen(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
@@ -170,3 +123,56 @@ def _varlen(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> Te
     output = varlen_attn(query.contiguous(), key.contiguous(), value.contiguous(), offsets, offsets, longest, longest)
     assert isinstance(output, Tensor)
     return output
+
+
+@dataclass(frozen=True)
+class SoftmaxConfig:
+    """Exact softmax attention.
+
+    Args:
+        kind: says which attention this is where configs become JSON.
+        dropout: probability of dropping an attention weight in training.
+        backend: which implementation; "auto" picks the fastest that applies. On a GPU that is "triton", our own
+            kernels, for sequences of up to some 512 tokens; PyTorch's elsewhere.
+    """
+
+    kind: Literal["softmax"] = field(default="softmax", init=False)
+    dropout: float = 0.0
+    backend: SoftmaxBackend = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"attention dropout is {self.dropout}; expected 0 or more and below 1")
+        if self.backend not in get_args(SoftmaxBackend):
+            known = ", ".join(get_args(SoftmaxBackend))
+            raise ValueError(f"attention backend is {self.backend!r}; expected one of {known}")
+
+    def build(self, heads: Heads, device: torch.device, dtype: torch.dtype) -> "SoftmaxAttention":
+        """The kernel that this describes. It holds no tensors, so that device and type do not matter to it."""
+        return SoftmaxAttention(self, heads)
+
+
+class SoftmaxAttention(nn.Module):
+    """:func:`softmax_attention` of rows [queries | keys | values], with dropout in training."""
+
+    def __init__(self, config: SoftmaxConfig, heads: Heads) -> None:
+        super().__init__()
+        self.config, self.heads = config, heads
+
+    def plan(self, segments: Segments, dtype: torch.dtype) -> AttentionPlan:
+        """How rows of this type will be attended to."""
+        return plan_softmax(segments, self.heads, dtype, self.config.backend)
+
+    def may_plan_tiles(self, dtype: torch.dtype) -> bool:
+        """Whether :meth:`plan` may choose our own kernels for any sequences at all."""
+        return self.config.backend in ("auto", "triton") and softmax_fits(dtype, self.heads)
+
+    def forward(
+        self, qkv: Float[Tensor, "tokens width"], plan: AttentionPlan
+    ) -> Float[Tensor, "tokens heads value_dim"]:
+        dropout = self.config.dropout if self.training else 0.0
+        if plan.tiles is not None:
+            # These kernels read the layer's rows as they are, and write one gradient for them.
+            return tiled_attention(qkv, plan.tiles, self.heads, dropout=dropout)
+        query, key, value = self.heads.split(qkv)
+        return softmax_attention(query, key, value, plan.segments, dropout=dropout, backend=self.config.backend)

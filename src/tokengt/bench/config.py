@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tokengt.attention.softmax import Backend
+from tokengt.attention import AttentionConfig, FavorConfig, SoftmaxConfig
+from tokengt.attention.plan import SoftmaxBackend
 from tokengt.bench.shapes import Shape
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, NearOrthonormalIds, OrfIds
@@ -66,7 +67,7 @@ class BenchConfig:
     dim: int | None = None
     heads: int | None = None
     dropout: float | None = None
-    backend: Backend = "auto"
+    backend: SoftmaxBackend = "auto"
     precision: Precision = "auto"
     compile: bool = False
     cuda_graphs: bool = True
@@ -147,19 +148,14 @@ def model_config(config: BenchConfig, tokens: TokensConfig, classes: int) -> Tok
         if size < 1:
             raise ValueError(f"{name} is {size}; expected at least 1")
     dim = sizes["dim"]
-    attention = replace(encoder.attention, backend=config.backend)
-    mlp_dropout = encoder.mlp_dropout
-    if config.dropout is not None:
-        attention, mlp_dropout = replace(attention, dropout=config.dropout), config.dropout
-    if large:
-        attention = replace(attention, kind="favor", dropout=0.0)
+    mlp_dropout = encoder.mlp_dropout if config.dropout is None else config.dropout
     assert encoder.mlp_dim is not None
     encoder = replace(
         encoder,
         num_layers=sizes["layers"],
         num_heads=sizes["heads"],
         mlp_dim=max(1, encoder.mlp_dim * dim // base.dim),
-        attention=attention,
+        attention=_attention(config, encoder.attention, large),
         mlp_dropout=mlp_dropout,
     )
     encoder.head_widths(dim)  # says at once when they do not divide
@@ -177,3 +173,13 @@ def _identifiers(config: BenchConfig, laplacian: IdentifierConfig) -> Identifier
     if config.ids == "laplacian":
         return laplacian
     return NearOrthonormalIds(64) if config.shape == "physics" else OrfIds(64)
+
+
+def _attention(config: BenchConfig, preset: AttentionConfig, large: bool) -> AttentionConfig:
+    """Softmax with the preset's dropout unless another is asked for; of one large graph FAVOR+."""
+    if large:
+        if config.backend == "varlen":
+            raise ValueError("backend 'varlen' is one of softmax attention; the shape 'physics' has FAVOR+")
+        return FavorConfig(backend=config.backend)
+    assert isinstance(preset, SoftmaxConfig)
+    return SoftmaxConfig(dropout=preset.dropout if config.dropout is None else config.dropout, backend=config.backend)

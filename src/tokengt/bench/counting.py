@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from tokengt.attention import MultiheadAttention
+from tokengt.attention import FavorAttention, MultiheadAttention
 from tokengt.block import Block
 from tokengt.models.tokengt.model import TokenGT
 
@@ -50,10 +50,10 @@ def _linear_weights(module: nn.Module) -> int:
 
 
 def _attention_flop(attention: MultiheadAttention, tokens: float, squares: float) -> float:
-    widths = attention.num_heads * (attention.head_dim + attention.value_dim)
-    if attention.projection is None:
-        return 2 * widths * squares
-    return 4 * widths * len(attention.projection) * tokens
+    widths = attention.heads.count * (attention.heads.key + attention.heads.value)
+    if isinstance(attention.kernel, FavorAttention):
+        return 4 * widths * len(attention.kernel.projection) * tokens
+    return 2 * widths * squares
 
 
 def measured_peak(device: torch.device, size: int | None = None) -> float:

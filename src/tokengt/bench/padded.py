@@ -4,14 +4,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tokengt.attention import MultiheadAttention
+from tokengt.accelerate import compiled
+from tokengt.attention import FavorAttention, MultiheadAttention
 from tokengt.attention.softmax import fused_attention
 from tokengt.batch import GraphBatch
 from tokengt.block import Block
 from tokengt.models.tokengt.identifiers import identify
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.models.tokengt.tokens import TokenBatch
-from tokengt.tracing import compiled, eager_only
+from tokengt.tracing import eager_only
 
 
 class PaddedTokenGT(nn.Module):
@@ -83,15 +84,15 @@ def _branch(block: Block, x: Tensor) -> Tensor:
 
 
 def _attention(attention: MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor:
-    heads = attention.num_heads
-    widths = [heads * width for width in (attention.head_dim, attention.head_dim, attention.value_dim)]
+    heads, kernel = attention.heads, attention.kernel
+    widths = [heads.count * width for width in (heads.key, heads.key, heads.value)]
     query, key, value = (
-        part.unflatten(2, (heads, -1)).transpose(1, 2) for part in attention.qkv_proj(x).split(widths, 2)
+        part.unflatten(2, (heads.count, -1)).transpose(1, 2) for part in attention.qkv_proj(x).split(widths, 2)
     )
-    if attention.projection is not None:
-        mixed = plain_favor(query, key, value, mask, attention.projection, attention.config.eps)
+    if isinstance(kernel, FavorAttention):
+        mixed = plain_favor(query, key, value, mask, kernel.projection, kernel.config.eps)
     else:
-        dropout = attention.config.dropout if attention.training else 0.0
+        dropout = kernel.config.dropout if attention.training else 0.0
         mixed = fused_attention(query, key, value, mask[:, None, None, :], dropout)
     out: Tensor = attention.out_proj(mixed.transpose(1, 2).flatten(2))
     return out

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tokengt.attention import SoftmaxConfig
 from tokengt.bench.config import BenchConfig, Phase
 from tokengt.bench.counting import TRAIN_FACTOR, forward_flop, measured_peak, wait
 from tokengt.bench.profiling import breakdown, compiled_graphs, synchronisations
@@ -167,7 +168,7 @@ def _row(
         phase=phase,
         layout=config.layout,
         dtype=config.dtype,
-        dropout=attention.dropout if phase == "train" else 0.0,
+        dropout=attention.dropout if phase == "train" and isinstance(attention, SoftmaxConfig) else 0.0,
         graphs_per_s=timing.graphs_per_s,
         tokens_per_s=timing.tokens_per_s,
         peak_share=flop * (TRAIN_FACTOR if phase == "train" else 1) * timing.graphs_per_s / peak,
@@ -175,7 +176,7 @@ def _row(
         ratio_to_padded=median_ratio(measured.timings["padded"], timing),
         commit=source_commit(),
         ids=described.identifiers.kind,
-        attention=attention.kind if attention.kind == "favor" else f"{attention.kind} ({attention.backend})",
+        attention=attention.kind + (f" ({attention.backend})" if isinstance(attention, SoftmaxConfig) else ""),
         model=f"{encoder.num_layers} x {described.dim}, {encoder.num_heads} heads",
         batch=config.graphs_a_step,
         scale=config.scale,

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tokengt.accelerate import steps_replayed
 from tokengt.batch import GraphBatch
 from tokengt.bench.config import BenchConfig, model_config
 from tokengt.bench.padded import PaddedTokenGT
@@ -109,7 +110,7 @@ class Packed:
         self.trainer = Trainer(
             self._fabric, deepcopy(setup.model), setup.parts, setup.task, config.training, seed=config.seed
         )
-        self.model = self.trainer.model
+        self.model = self.trainer.fast
 
     @property
     def device(self) -> torch.device:
@@ -119,7 +120,7 @@ class Packed:
     @property
     def replays(self) -> int:
         """Training steps that were replayed so far."""
-        return self.model.encoder.steps_replayed
+        return steps_replayed(self.model)
 
     def step(self, places: Int[Tensor, " graphs"]) -> None:
         """One training step on these graphs."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.attention import AttentionConfig
+from tokengt.attention import FavorConfig, SoftmaxConfig
 from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.hypergraphs import LabelledHypergraph
@@ -147,7 +147,7 @@ def model_config(batch: GraphBatch, num_classes: int, config: HypergraphConfig) 
             num_layers=config.num_layers,
             num_heads=config.num_heads,
             mlp_dim=2 * config.width,
-            attention=AttentionConfig(kind=config.attention),
+            attention=FavorConfig() if config.attention == "favor" else SoftmaxConfig(),
             mlp_dropout=config.dropout,
             residual_dropout=config.dropout,
             input_dropout=config.dropout,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokengt.attention import AttentionConfig
+from tokengt.attention import FavorConfig, SoftmaxConfig
 from tokengt.block import EncoderConfig
 from tokengt.models.features import FeatureSpec
 from tokengt.models.tokengt.heads import HeadConfig
@@ -126,7 +126,7 @@ def _convert_block(state: Mapping[str, Tensor], layer: int) -> dict[str, Tensor]
         ours[f"{block}mlp.down.{part}"] = state[f"{theirs}feedforward.fc2.{part}"]
     projection = f"{theirs}self_attn.fast_attention.projection_matrix"
     if projection in state:
-        ours[f"{block}attention.projection"] = state[projection]
+        ours[f"{block}attention.kernel.projection"] = state[projection]
     return ours
 
 
@@ -151,12 +151,12 @@ def _config(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> TokenGTC
             num_layers=layers,
             num_heads=int(options["encoder_attention_heads"]),
             mlp_dim=state[f"{_GRAPH}layers.0.feedforward.fc1.weight"].shape[0],
-            attention=AttentionConfig(
-                kind="favor" if performer else "softmax",
-                dropout=float(options.get("attention_dropout", 0.0)),
+            attention=FavorConfig(
                 num_features=None if projection is None else projection.shape[0],
                 redraw_interval=options.get("performer_feature_redraw_interval", 1000),
-            ),
+            )
+            if performer
+            else SoftmaxConfig(dropout=float(options.get("attention_dropout", 0.0))),
             mlp_dropout=float(options.get("act_dropout", 0.0)),
             residual_dropout=dropout,
             input_dropout=dropout,

@@ -42,7 +42,10 @@ def _encoder(data: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(attention, Mapping):
         return dict(data)
     kind = attention.get("kind", "softmax")
-    return {**data, "attention": _kept({"kind": kind, **attention}, _ATTENTION.get(kind, ()))}
+    kept = _kept({"kind": kind, **attention}, _ATTENTION.get(kind, ()))
+    if kind == "favor" and kept.get("backend") == "varlen":
+        kept["backend"] = "bucketed"  # A name of softmax's: FAVOR+ took it for "none of our own kernels".
+    return {**data, "attention": kept}
 
 
 def _kept(data: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

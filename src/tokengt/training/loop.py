@@ -90,7 +90,10 @@ class Trainer:
         # Another way through the same weights: compiled and recorded where that is asked for and pays, else the model.
         alone = fabric.world_size == 1
         self.fast = accelerate(
-            self.model, device=fabric.device, compile=config.compile, record=config.cuda_graphs and alone
+            self.model,
+            device=fabric.device,
+            compile=config.compile,
+            record=config.compile and config.cuda_graphs and alone,
         )
         self.forward = fabric.setup_module(Enveloped(self.fast, several=not alone))
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]

@@ -128,7 +128,7 @@ def run_cell(
 def count_parameters(network: BasisNetwork) -> int:
     """Trained numbers that a model has: the attention's values and the factor are not among them."""
     joint = network.attention.qkv_proj
-    values = network.attention.num_heads * network.attention.value_dim * (joint.in_features + 1)
+    values = network.attention.heads.count * network.attention.heads.value * (joint.in_features + 1)
     factor = 0 if network.factor is None else network.factor.numel()
     shared = network.norm.normalized_shape[0] if network.num_kinds == 1 else 0
     return sum(part.numel() for part in network.trained()) - values - factor - shared

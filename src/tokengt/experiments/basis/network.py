@@ -138,7 +138,7 @@ class BasisNetwork(nn.Module):
         norm: Callable[..., Tensor] = dropped_and_normed,
     ) -> list[Float[Tensor, "_ heads _ _"]]:
         """Q K^T / sqrt(d_H) of every group, with input dropout in training mode."""
-        heads, size = self.attention.num_heads, self.attention.head_dim
+        heads, size = self.attention.heads.count, self.attention.heads.key
         tokens = torch.cat([part.flatten(0, 1) for part in features]) @ self.input_weight()
         rate = torch.full((), self.dropout if self.training else 0.0, device=tokens.device)
         hidden = norm(tokens, self.norm.weight, self.norm.bias, rate, dtype)
@@ -153,6 +153,6 @@ class BasisNetwork(nn.Module):
 
     def _project(self, hidden: Tensor, place: int, scale: float) -> Float[Tensor, "tokens width"]:
         """Queries (place 0) or keys (place 1): that third of the attention's joint projection."""
-        width, joint = self.attention.num_heads * self.attention.head_dim, self.attention.qkv_proj
+        width, joint = self.attention.heads.count * self.attention.heads.key, self.attention.qkv_proj
         weight, bias = (part[place * width : (place + 1) * width] * scale for part in (joint.weight, joint.bias))
         return F.linear(hidden, weight.to(hidden.dtype), bias.to(hidden.dtype))

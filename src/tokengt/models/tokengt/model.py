@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt import config as configs
-from tokengt.attention import AttentionConfig
+from tokengt.attention import AttentionConfig, AttentionPlan
 from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.store import Store
@@ -153,10 +153,10 @@ class TokenGT(Model):
             draw: which keyed draw to use at evaluation.
         """
         packed = as_batch(batch)
-        tokens, links = self._tokens(packed, node_ids, generator, draw)
+        tokens, plan, links = self._tokens(packed, node_ids, generator, draw)
         # The last block need not compute what no head reads: most of its tokens.
         rows = self.head.rows(tokens)
-        values = self.encoder(tokens.values, tokens.segments, links, rows)
+        values = self.encoder(tokens.values, plan, links, rows)
         read = values if rows is not None else self.head.read(tokens.with_values(values))
         out: Tensor = self.head(read, packed, pairs)
         return out
@@ -170,8 +170,8 @@ class TokenGT(Model):
         draw: int = 0,
     ) -> TokenBatch:
         """The encoder's output: ``.graph``, ``.nodes``, ``.edges`` or all ``.values``."""
-        tokens, links = self._tokens(as_batch(batch), node_ids, generator, draw)
-        return tokens.with_values(self.encoder(tokens.values, tokens.segments, links))
+        tokens, plan, links = self._tokens(as_batch(batch), node_ids, generator, draw)
+        return tokens.with_values(self.encoder(tokens.values, plan, links))
 
     @torch.no_grad()
     def attention_maps(
@@ -179,7 +179,7 @@ class TokenGT(Model):
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
         """Softmax weights at evaluation, ``maps[layer][graph]``; rows and columns are tokens as in :meth:`encode`."""
         with evaluating(self):
-            tokens, links = self._tokens(as_batch(batch), node_ids, generator, 0)
+            tokens, _, links = self._tokens(as_batch(batch), node_ids, generator, 0)
             return self.encoder.attention_weights(tokens.values, tokens.segments, links)
 
     def predict(
@@ -254,7 +254,7 @@ class TokenGT(Model):
     @eager_only
     def _tokens(
         self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
-    ) -> tuple[TokenBatch, RowLinks | None]:
+    ) -> tuple[TokenBatch, AttentionPlan, RowLinks | None]:
         weight = next(self.parameters())
         if batch.device != weight.device:
             raise ValueError(f"the batch is on {batch.device} but the model is on {weight.device}; move one of them")
@@ -265,10 +265,10 @@ class TokenGT(Model):
             found = given_identifiers(batch, ids, node_ids)
         tokens: TokenBatch = self.tokenizer(batch, None if found is None else found.to(weight))
         _ = batch.nodes.ids  # cached here: compiled code would leave its graph to compute it
-        self.encoder.prepare(tokens.segments)
+        plan = self.encoder.plan(tokens.segments)
         links = (
             RowLinks(*self.tokenizer.incident_rows(batch, tokens))
             if self.config.encoder.sparse_basis_residual
             else None
         )
-        return tokens, links
+        return tokens, plan, links

@@ -57,7 +57,7 @@ def pour_attention(
     weight = key_counts(layout.order, num_nodes)[:, None, None] * layer.weight.detach().cpu().double()
     in_dim, out_dim = weight.shape[1:]
     for head, gamma in enumerate(query_classes(layout.order)):
-        columns = slice(head * attention.value_dim, head * attention.value_dim + in_dim)
+        columns = slice(head * attention.heads.value, head * attention.heads.value + in_dim)
         block = layout.sums(gamma)
         attention.out_proj.weight[block.start : block.start + out_dim, columns] = weight[head].T
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tokengt.attention import AttentionConfig, MultiheadAttention
+from tokengt.attention import MultiheadAttention, SoftmaxConfig
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.partitions import patterns, split_pattern
 from tokengt.theory.scoring import TypeKind, equality_sign
@@ -23,7 +23,7 @@ def basis_attention(
     Float64.
     """
     layout = Layout(order, width, id_dim, types)
-    attention = MultiheadAttention(layout.dim, layout.num_heads, layout.head_dim, width, AttentionConfig()).double()
+    attention = MultiheadAttention(layout.dim, layout.num_heads, layout.head_dim, width, SoftmaxConfig()).double()
     pour_basis(attention, layout, sharpness)
     return attention
 
@@ -32,7 +32,7 @@ def basis_attention(
 def pour_basis(attention: MultiheadAttention, layout: Layout, sharpness: float) -> None:
     """Write w^Q, b^Q, w^K, b^K of the proof of Lemma 1 and w^V = [I; 0]; w^O is left zero."""
     queries, query_biases, keys, key_biases = query_key_weights(layout, sharpness)
-    values = torch.zeros(layout.num_heads, attention.value_dim, layout.dim, dtype=torch.float64)
+    values = torch.zeros(layout.num_heads, attention.heads.value, layout.dim, dtype=torch.float64)
     values[:, : layout.width, layout.features] = torch.eye(layout.width, dtype=torch.float64)
     weights = [part.flatten(0, 1) for part in (queries, keys, values)]
     biases = [query_biases.flatten(), key_biases.flatten(), torch.zeros(len(weights[2]), dtype=torch.float64)]

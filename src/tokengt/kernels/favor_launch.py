@@ -12,10 +12,10 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokengt.attention.kernels import favor
-from tokengt.attention.kernels.cuts import TILE, WIDE_TILE, Cuts, feature_block
-from tokengt.attention.kernels.launch import Heads
-from tokengt.attention.kernels.plan import padded_width
+from tokengt.kernels import favor
+from tokengt.kernels.cuts import TILE, WIDE_TILE, Cuts, feature_block
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.tiles import padded_width
 
 # On an H200, 530,000 tokens in 8 heads of 12 or 4 of 64: with eight warps the kernels take up to twice as long.
 _WARPS = 4

@@ -13,7 +13,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tokengt.attention.kernels.packed import _dot, _load, _store
+from tokengt.kernels.packed import _dot, _load, _store
 
 _VARIES = ["tokens", "blocks"]
 

@@ -1,4 +1,4 @@
-"""From a plan to kernel launches: one launch a bucket that holds anything. Needs Triton to be imported."""
+"""From tiles to kernel launches: one launch for every bucket that holds anything. Needs Triton to be imported."""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,8 +9,10 @@ import triton
 from jaxtyping import Float, Float32, Int
 from torch import Tensor
 
-from tokengt.attention.kernels import packed
-from tokengt.attention.kernels.plan import padded_width
+from tokengt.dropout import dropout_threshold
+from tokengt.kernels import packed
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.tiles import padded_width
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,6 @@ LAUNCHES: dict[tuple[bool, bool, int], Launch] = {
     (True, True, 32): Launch(2, 1),
     (True, True, 64): Launch(4, 1),
 }
-
-
-@dataclass(frozen=True)
-class Heads:
-    """The layout of a row: all queries, all keys, all values."""
-
-    count: int
-    key: int
-    value: int
-
-    @property
-    def width(self) -> int:
-        return self.count * (2 * self.key + self.value)
 
 
 def choose_launch(heads: Heads, tile: int, *, backward: bool, loops: bool) -> Launch:
@@ -111,9 +100,7 @@ def _run(
     backward: bool,
 ) -> None:
     scale = heads.key**-0.5 * math.log2(math.e)
-    # Dropout compares 16 random bits: the probability is rounded to them, and what is kept is rescaled by just that.
-    threshold = min(round(dropout * 2**16), 2**16 - 1)
-    rescale = 2**16 / (2**16 - threshold)
+    threshold, kept = dropout_threshold(dropout)
     constants = {
         "HEADS": heads.count,
         "KEY": heads.key,
@@ -131,6 +118,6 @@ def _run(
             launch = choose_launch(heads, tile, backward=backward, loops=bool(loops))
             sizes = (begin, items.shape[1], len(tensors[0][0]))
             kernels[loops][((end - begin) * heads.count,)](
-                *tensors[loops], items, seed, *sizes, scale, threshold, rescale,
+                *tensors[loops], items, seed, *sizes, scale, threshold, 1 / kept,
                 **constants, TILE=tile, num_warps=launch.warps, num_stages=launch.stages,
             )  # fmt: skip

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokengt.attention.kernels.launch import Heads, run_backward, run_forward
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.packed_launch import run_backward, run_forward
 
 
 @torch.library.custom_op("tokengt::packed_attention", mutates_args=())

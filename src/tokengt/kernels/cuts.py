@@ -1,4 +1,4 @@
-"""Long sequences cut for the kernels of FAVOR+: decided on the host from host lengths, once a batch."""
+"""Long sequences cut for the kernels of FAVOR+: decided on the host from host lengths, once per batch."""
 
 from dataclasses import dataclass
 
@@ -26,20 +26,10 @@ class Cuts:
     bounds: Int[Tensor, " sequences_and_end"]
 
 
-def find_cuts(segments: Segments, num_heads: int, features: int) -> Cuts:
-    """Made at the first call and kept with the segments: all layers have the same."""
-    units = num_heads * -(-features // feature_block(features))
-    name = f"favor_cuts_{units}"
-    known: Cuts | None = getattr(segments, name, None)
-    if known is None:
-        known = make_cuts(segments, units)
-        object.__setattr__(segments, name, known)
-    return known
-
-
-def make_cuts(segments: Segments, units: int) -> Cuts:
-    """``units``: programs for a piece, one for each head and block of features."""
+def make_cuts(segments: Segments, num_heads: int, features: int) -> Cuts:
+    """Pieces so long that about as many programs run as a large GPU wants, one per piece, head and block of features."""
     assert segments.total < 2**31, "rows are counted in 32 bits"
+    units = num_heads * -(-features // feature_block(features))
     rows = max(_LEAST_PIECE, -(-segments.total * units // (_PROGRAMS * WIDE_TILE)) * WIDE_TILE)
     (tiles, _), (pieces, bounds) = (_cut(segments, size) for size in (TILE, rows))
     device = segments.offsets.device

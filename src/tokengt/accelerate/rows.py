@@ -1,7 +1,8 @@
-"""What a block does between its matrix products, in one pass over the rows each. Importing this needs no Triton.
+"""What a block does between its matrix products, by Triton kernels that each read the rows once.
 
-For compiled training on a GPU. A compiler fuses much of it too; it does not add up the gradients of norms and biases
-where their rows are read anyway, nor fuse a block with the next one, and its GELU with dropout is bound by arithmetic.
+For compiled training on a GPU. A compiler fuses much of it too. But it does not add up the gradients of norms and biases
+where their rows are read anyway, it does not fuse a block with the next one, and its GELU with dropout is bound by
+arithmetic. Importing this needs no Triton; calling it does.
 """
 
 from typing import NamedTuple
@@ -11,9 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout as plain_dropout
 
-__all__ = ["Branch", "activate", "add_norm", "fits", "is_plain", "linear"]
+from tokengt.kernels.support import TYPES
 
-_TYPES = (torch.bfloat16, torch.float16, torch.float32)
 # :func:`add_norm` has a whole row in a program's registers; narrow ones (96) took longer than the compiler's kernels.
 _NARROWEST, _WIDEST = 256, 2048
 
@@ -32,7 +32,7 @@ class Branch(NamedTuple):
     rate: float
 
     def added_to(self, x: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:
-        """In plain PyTorch."""
+        """The sum, in plain PyTorch."""
         branch = plain_dropout(self.rows + self.bias, self.rate)
         if self.factor is not None and self.ids is not None:
             branch = branch * self.factor.index_select(0, self.ids)[:, None]
@@ -45,7 +45,7 @@ def fits(x: Float[Tensor, "rows dim"]) -> bool:
     Compiled code on a GPU shows that Triton works here; what an operator costs the host is small there too.
     """
     width = x.shape[1]
-    return x.is_cuda and torch.compiler.is_compiling() and x.dtype in _TYPES and _NARROWEST <= width <= _WIDEST
+    return x.is_cuda and torch.compiler.is_compiling() and x.dtype in TYPES and _NARROWEST <= width <= _WIDEST
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
@@ -57,7 +57,7 @@ def add_norm(
     x: Float[Tensor, "rows dim"], branch: Branch, norm: nn.LayerNorm
 ) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows dim"]]:
     """H = :meth:`Branch.added_to` x, in x's type, and norm(H), in the branch's."""
-    from tokengt.fused.op import add_norm_op
+    from tokengt.kernels.rows_op import add_norm_op
 
     rows, bias, factor, ids, rate = branch
     given = (x, rows, bias, factor, ids, _seed(rate, x), rate)
@@ -69,7 +69,7 @@ def activate(
     x: Float[Tensor, "rows dim"], bias: Float[Tensor, " dim"], *, dropout: float, gelu: bool
 ) -> Float[Tensor, "rows dim"]:
     """dropout(activation(x + bias)), GELU or ReLU."""
-    from tokengt.fused.op import activate_op
+    from tokengt.kernels.rows_op import activate_op
 
     out: Tensor = activate_op(x, bias, _seed(dropout, x), dropout, gelu)
     return out
@@ -77,7 +77,7 @@ def activate(
 
 def linear(x: Float[Tensor, "rows dim"], layer: nn.Linear) -> Float[Tensor, "rows out"]:
     """The layer, in the type that autocast asks for; the gradient of its bias by one pass."""
-    from tokengt.fused.op import linear_op
+    from tokengt.kernels.rows_op import linear_op
 
     mixed = torch.is_autocast_enabled(x.device.type)
     dtype = torch.get_autocast_dtype(x.device.type) if mixed else layer.weight.dtype

@@ -10,7 +10,7 @@ import triton
 from torch import Tensor
 
 from tokengt.dropout import dropout_threshold
-from tokengt.fused import kernels
+from tokengt.kernels import rows as kernels
 
 # Parts of a sum over rows: four programs for each of an H200's 132 multiprocessors.
 PROGRAMS = 528

@@ -1,4 +1,4 @@
-"""Which sequences share a tile size: decided on the host from host lengths, once a batch."""
+"""Which sequences share a tile size: decided on the host from host lengths, once per batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class Tiling:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """Entries sorted by bucket: a whole sequence each, or one tile of a long one.
+class Tiles:
+    """A batch cut for the softmax kernels: entries sorted by bucket, each a whole sequence or one tile of a long one.
 
     ``items`` lies with the data: start row, length and first query of every entry; ``host`` is the same on the CPU.
     ``buckets`` holds tile size, whether it loops, first entry and end; it stays on the CPU, so that reading it never
@@ -42,6 +42,11 @@ class Plan:
         sizes: list[int] = (self.buckets[:, 3] - self.buckets[:, 2]).tolist()
         return sizes
 
+    def fit_into(self, room: Sequence[int]) -> bool:
+        """Whether buckets of these sizes hold the entries."""
+        sizes = self.sizes
+        return len(sizes) == len(room) and all(size <= place for size, place in zip(sizes, room, strict=True))
+
     def with_room(self, room: Sequence[int]) -> Int[Tensor, "3 roomy"]:
         """``host`` for buckets of these sizes; what is not taken has length 0."""
         host = self.host.new_zeros(3, sum(room))
@@ -51,11 +56,11 @@ class Plan:
             place += size
         return host
 
-    def in_room(self, room: Sequence[int]) -> "Plan":
+    def in_room(self, room: Sequence[int]) -> "Tiles":
         """The same entries in buckets of these sizes: the kernels of other entries that fit are launched alike."""
         host, ends = self.with_room(room), torch.tensor(room).cumsum(0)
         buckets = torch.stack((self.buckets[:, 0], self.buckets[:, 1], ends - torch.tensor(room), ends), 1)
-        return Plan(to_device(host, self.items.device), host, buckets)
+        return Tiles(to_device(host, self.items.device), host, buckets)
 
 
 def padded_width(width: int) -> int:
@@ -86,7 +91,7 @@ def _with_company(group: Int[Tensor, " sequences"], whole: int) -> Int[Tensor, "
     return torch.tensor(joins)[group]
 
 
-def make_plan(segments: Segments, tiling: Tiling) -> Plan:
+def make_tiles(segments: Segments, tiling: Tiling) -> Tiles:
     """Sort sequences into the smallest tile that holds them; empty ones have nothing to write and are left out."""
     assert segments.total < 2**31, "rows are counted in 32 bits"
     lengths = segments.host_lengths
@@ -101,4 +106,4 @@ def make_plan(segments: Segments, tiling: Tiling) -> Plan:
     bounds = torch.searchsorted(group, torch.arange(len(tiling.whole) + 2))
     sizes = torch.tensor([*((tile, 0) for tile in tiling.whole), (tiling.block, 1)])
     buckets = torch.cat((sizes, bounds[:-1, None], bounds[1:, None]), 1)
-    return Plan(to_device(items, segments.offsets.device), items, buckets)
+    return Tiles(to_device(items, segments.offsets.device), items, buckets)

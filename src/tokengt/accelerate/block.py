@@ -1,0 +1,114 @@
+"""A block as compiled training wants it: the same equations, cut elsewhere.
+
+Between two blocks stand a sum (what the MLP adds to the stream) and a norm. One kernel does both in one pass over the
+rows, so a block may *leave* what its MLP adds, undropped and without its bias, to the next one, which adds it where it
+norms.
+"""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tokengt.accelerate.rows import Branch, activate, add_norm, fits, is_plain, linear
+from tokengt.attention import AttentionPlan
+from tokengt.block import Block, path_factor
+
+# A block, its rows, the plan, the rows asked for, what is left to add, whether to leave something in turn; to the rows,
+# what is left to add, and H.
+Run = Callable[
+    [Block, Tensor, AttentionPlan, Tensor | None, Branch | None, bool], tuple[Tensor, Branch | None, Tensor | None]
+]
+
+
+class FastBlock(nn.Module):
+    """A :class:`Block` that can leave what it adds to the next one.
+
+    A module of its own, so that its weights can be gathered for just this call where they are spread over processes.
+    """
+
+    def __init__(self, block: Block, run: Run) -> None:
+        super().__init__()
+        self.block = block
+        self._run = run
+
+    def forward(
+        self,
+        x: Float[Tensor, "tokens dim"],
+        plan: AttentionPlan,
+        rows: Int[Tensor, " rows"] | None = None,
+        pending: Branch | None = None,
+        leave: bool = False,
+    ) -> tuple[Float[Tensor, "_ dim"], Branch | None]:
+        """The rows, and what is left to be added to them: nothing unless ``leave`` allows it.
+
+        ``pending`` is what the block before has left.
+        """
+        out, left, _ = self._run(self.block, x, plan, rows, pending, leave)
+        return out, left
+
+
+def run_block(
+    block: Block, x: Tensor, plan: AttentionPlan, rows: Tensor | None, pending: Branch | None, leave: bool
+) -> tuple[Tensor, Branch | None, Tensor | None]:
+    """One block, by row kernels where they apply; in other training also the H between its halves.
+
+    A compiler keeps for the backward what leaves the function. It would compute H again, which takes longer.
+    """
+    if takes_rows(block, x):
+        return *_run_by_rows(block, x, plan, rows, pending, leave), None
+    if pending is not None:  # Of a block that was in another mode.
+        x = pending.added_to(x)
+    if not block.training:
+        return block(x, plan, rows), None, None
+    attended = block.attention(block.attention_norm(x), plan, rows)
+    h = (x if rows is None else x.index_select(0, rows)) + block.dropped(attended, plan.segments, rows)
+    return h + block.dropped(block.mlp(block.mlp_norm(h)), plan.segments, rows), None, h
+
+
+def takes_rows(block: Block, x: Float[Tensor, "tokens dim"]) -> bool:
+    """In training, where kernels fit and all layers are what they were made as: kernels read weights, not calls."""
+    layers = (block.attention.qkv_proj, block.attention.out_proj, block.mlp.up, block.mlp.down)
+    return (
+        block.training
+        and fits(x)
+        and all(is_plain(layer, nn.Linear) for layer in layers)
+        and all(is_plain(norm, nn.LayerNorm) for norm in (block.attention_norm, block.mlp_norm))
+    )
+
+
+def _run_by_rows(
+    block: Block, x: Tensor, plan: AttentionPlan, rows: Tensor | None, pending: Branch | None, leave: bool
+) -> tuple[Tensor, Branch | None]:
+    """Biases are added, and their gradients summed up, where rows are read anyway.
+
+    Dropout and drop path draw other numbers than in plain code.
+    """
+    attention, mlp = block.attention, block.mlp
+    assert isinstance(block.attention_norm, nn.LayerNorm)
+    assert isinstance(block.mlp_norm, nn.LayerNorm)
+    if pending is None:
+        normed = block.attention_norm(x)
+    else:
+        x, normed = add_norm(x, pending, block.attention_norm)
+    attended = attention.attend(linear(normed, attention.qkv_proj), plan, rows)
+    x = x if rows is None else x.index_select(0, rows)
+    out_proj = attention.out_proj
+    x, normed = add_norm(
+        x, _branch(block, F.linear(attended, out_proj.weight), out_proj.bias, plan, rows), block.mlp_norm
+    )
+    hidden = F.linear(normed, mlp.up.weight)
+    hidden = activate(hidden, mlp.up.bias, dropout=mlp.dropout.rate, gelu=mlp.activation is F.gelu)
+    if not leave:
+        return x + block.dropped(mlp.down(hidden), plan.segments, rows), None
+    # A copy of the bias: FSDP frees a block's weights before the next one runs.
+    return x, _branch(block, F.linear(hidden, mlp.down.weight), mlp.down.bias.clone(), plan, rows)
+
+
+def _branch(block: Block, x: Tensor, bias: Tensor, plan: AttentionPlan, rows: Tensor | None) -> Branch:
+    """A branch before :meth:`Block.dropped`, with what that would draw."""
+    if not block.drops:
+        return Branch(x, bias, None, None, block.dropout.rate)
+    ids = plan.segments.ids if rows is None else plan.segments.ids.index_select(0, rows)
+    return Branch(x, bias, path_factor(plan.segments, block.drop_rate), ids, block.dropout.rate)

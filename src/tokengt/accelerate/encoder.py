@@ -1,0 +1,151 @@
+"""The fast twin of an encoder: compiled blocks that hand over what they add, and recorded training steps."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tokengt.accelerate.block import FastBlock, run_block
+from tokengt.accelerate.compiling import compiled
+from tokengt.accelerate.replaying import Replayer
+from tokengt.accelerate.rows import Branch
+from tokengt.attention import AttentionConfig, AttentionPlan, SoftmaxAttention
+from tokengt.block import Block
+from tokengt.ragged import Segments
+from tokengt.transformer import Encoder, RowLinks, add_linked_rows
+
+
+class FastEncoder(nn.Module):
+    """Calls like the :class:`Encoder` that it is made of, and computes the same with the same weights.
+
+    Args:
+        encoder: the plain one.
+        backend: of ``torch.compile``; None to compile nothing.
+        record: whether training steps are recorded and replayed, where our attention kernels apply.
+    """
+
+    def __init__(self, encoder: Encoder, backend: str | None, *, record: bool) -> None:
+        super().__init__()
+        run, self._enter = run_block, Encoder.enter
+        if backend is not None:
+            # Blocks one at a time, so that three compilations serve any number: the first, the last and all others.
+            run = compiled(run_block, dynamic=True, backend=backend)
+            self._enter = compiled(Encoder.enter, dynamic=True, backend=backend)
+        self.input_norm, self.input_dropout = encoder.input_norm, encoder.input_dropout
+        self.blocks = nn.ModuleList([FastBlock(block, run) for block in encoder.blocks if isinstance(block, Block)])
+        self.final_norm = encoder.final_norm
+        self._plain = (encoder,)  # In a tuple, so that its weights are not counted twice.
+        self._compiles, self._records = backend is not None, record
+        self._replayer: Replayer | None = None
+        self._kernel: nn.Module | None = None  # What the replayer's recordings attend with.
+
+    @property
+    def plain(self) -> Encoder:
+        return self._plain[0]
+
+    def __reduce__(self) -> tuple[Callable[[Encoder], Encoder], tuple[Encoder]]:
+        """A copy, or what a pickle gives back, is a plain encoder: compiled code and recordings are of this one."""
+        return _as_it_is, (self.plain,)
+
+    def plan(self, segments: Segments) -> AttentionPlan:
+        """The encoder's plan. A replayed step fills the sequences up first, and plans then, once."""
+        return AttentionPlan(segments) if self._replays(self._find_replayer()) else self.plain.plan(segments)
+
+    def forward(
+        self,
+        x: Float[Tensor, "tokens dim"],
+        sequences: Segments | AttentionPlan,
+        links: RowLinks | None = None,
+        rows: Int[Tensor, " rows"] | None = None,
+    ) -> Float[Tensor, "_ dim"]:
+        """All encoded tokens, or those at ``rows``."""
+        plan = sequences if isinstance(sequences, AttentionPlan) else self.plan(sequences)
+        replayer = self._find_replayer()
+        if replayer is None:
+            return self._run(x, plan, links, rows)
+        try:
+            return self._replay(replayer, x, plan, links, rows)
+        except torch.OutOfMemoryError as error:
+            reason = str(error)
+        # Recordings hold memory that evaluation, or a batch that is not recorded, may need.
+        if not replayer.give_up(reason):
+            raise torch.OutOfMemoryError(reason)
+        return self._replay(replayer, x, plan, links, rows)
+
+    def attention_weights(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
+    ) -> list[list[Float[Tensor, "heads _ _"]]]:
+        return self.plain.attention_weights(x, segments, links)
+
+    def configure_attention(self, config: AttentionConfig) -> None:
+        self.plain.configure_attention(config)
+
+    def forget(self) -> None:
+        """Free the memory that recordings hold, and record no more."""
+        self._records, self._replayer, self._kernel = False, None, None
+
+    @property
+    def steps_replayed(self) -> int:
+        return 0 if self._replayer is None else self._replayer.replays
+
+    def _replay(
+        self, replayer: Replayer, x: Tensor, plan: AttentionPlan, links: RowLinks | None, rows: Tensor | None
+    ) -> Tensor:
+        """By a recording where there is one to be."""
+        if not self._replays(replayer):
+            return self._run(x, plan, links, rows)
+        out = replayer(x, plan.segments, rows)
+        return self._run(x, self.plain.plan(plan.segments), links, rows) if out is None else out
+
+    def _run(self, x: Tensor, plan: AttentionPlan, links: RowLinks | None, rows: Tensor | None) -> Tensor:
+        """The loop of :meth:`Encoder.forward`; between blocks what one adds is left to the next."""
+        if self._compiles and plan.tiles is not None:
+            # How many entries there are must not be part of what is compiled. The compiler takes two sizes that happen
+            # to be equal in its first call for one and the same, and would compile a second version for the next batch:
+            # the recorded step would then not be the one that was run before, and differ from it in its last bits.
+            torch._dynamo.maybe_mark_dynamic(plan.tiles.items, 1)
+        x = self._enter(self.plain, x)
+        linked = links if self.plain.config.sparse_basis_residual else None
+        pending: Branch | None = None
+        for layer, block in enumerate(self.blocks, 1):
+            last = layer == len(self.blocks)
+            if last and linked is None:
+                (x, _), rows = block(x, plan, rows, pending), None
+            else:
+                x, pending = block(x, plan, None, pending, leave=linked is None)
+            if linked is not None:
+                x = add_linked_rows(x, linked)
+        out: Tensor = self.final_norm(x if rows is None else x.index_select(0, rows))
+        return out
+
+    def _replays(self, replayer: Replayer | None) -> bool:
+        return replayer is not None and self.training and torch.is_grad_enabled()
+
+    def _find_replayer(self) -> Replayer | None:
+        """Made in the first training step, when the weights lie where they stay; anew after attention was switched."""
+        if self._records and len(self.blocks) and self.training:
+            kernel = self._attention_kernel
+            if kernel is not self._kernel:
+                self._kernel, self._replayer = kernel, self._make_replayer(kernel)
+        return self._replayer
+
+    @property
+    def _attention_kernel(self) -> nn.Module:
+        block = self.plain.blocks[0]
+        assert isinstance(block, Block)
+        return block.attention.kernel
+
+    def _make_replayer(self, kernel: nn.Module) -> Replayer | None:
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        if not trained or not isinstance(kernel, SoftmaxAttention) or not kernel.may_plan_tiles(trained[0].dtype):
+            return None
+        # Weights in pieces communicate inside a step; linked rows are other ones in every batch.
+        in_pieces = any(hasattr(parameter, "device_mesh") for parameter in trained)
+        if in_pieces or self.plain.config.sparse_basis_residual:
+            return None
+        return Replayer(lambda x, plan, rows: self._run(x, plan, None, rows), self.plain.plan, trained)
+
+
+def _as_it_is(encoder: Encoder) -> Encoder:
+    return encoder

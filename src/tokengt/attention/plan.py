@@ -1,0 +1,138 @@
+"""Which implementation attends to a batch: decided here and nowhere else, once per batch, before the first layer.
+
+A decision reads the sequences' lengths on the host. Code that ``torch.compile`` has made would stop for that in every
+layer, so it is made before, in plain Python, and handed on as an :class:`AttentionPlan`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tokengt.kernels import support
+from tokengt.kernels.cuts import Cuts, make_cuts
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.tiles import Tiles, choose_tiling, make_tiles
+from tokengt.ragged import Segments
+from tokengt.tracing import eager_only
+
+SoftmaxBackend = Literal["auto", "bucketed", "varlen", "triton"]
+FavorBackend = Literal["auto", "bucketed", "triton"]
+
+# Where sequences are usually longer than this, flash attention's larger tiles pay.
+_LONGEST_TILED = 512
+# Where sequences are usually shorter than this, the tables of FAVOR+ are not small beside its rows.
+_SHORTEST_CUT = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionPlan:
+    """How every layer attends to the sequences of one batch.
+
+    Args:
+        segments: the sequences.
+        tiles: how our softmax kernels take them; None where PyTorch attends.
+        cuts: how our FAVOR+ kernels take them; None where PyTorch attends.
+        dtype: the type of rows that tiles or cuts were made for; None without them.
+    """
+
+    segments: Segments
+    tiles: Tiles | None = None
+    cuts: Cuts | None = None
+    dtype: torch.dtype | None = None
+
+
+@eager_only
+def plan_softmax(segments: Segments, heads: Heads, dtype: torch.dtype, backend: SoftmaxBackend) -> AttentionPlan:
+    """Tiles where our own kernels are asked for, or apply on this GPU.
+
+    Raises:
+        ImportError: the backend is "triton", and it is not installed.
+        ValueError: the backend is "triton", and its kernels cannot take this.
+    """
+    device = segments.offsets.device
+    if backend == "triton":
+        _refuse_unfit(device, dtype, heads)
+        applies = True
+    else:
+        applies = (
+            backend == "auto"
+            and device.type == "cuda"
+            and support.softmax_fits(dtype, heads)
+            and 0 < _usual_length(segments) <= _LONGEST_TILED
+            and support.softmax_works(device)
+        )
+    if not applies:
+        return AttentionPlan(segments)
+    tiles = make_tiles(segments, choose_tiling(heads.key, heads.value, dtype.itemsize))
+    return AttentionPlan(segments, tiles=tiles, dtype=dtype)
+
+
+def takes_varlen(
+    backend: SoftmaxBackend, heads: Heads, dtype: torch.dtype, device: torch.device, dropout: float
+) -> bool:
+    """Whether PyTorch's kernel for packed rows attends, where our own do not.
+
+    Raises:
+        ValueError: the backend is "varlen", and it cannot take this.
+    """
+    half = dtype in (torch.bfloat16, torch.float16)
+    same = heads.key == heads.value and heads.key % 8 == 0 and heads.key <= 256
+    fits = device.type == "cuda" and half and same and dropout == 0
+    if backend == "varlen" and not fits:
+        raise ValueError(
+            f"attention backend 'varlen' needs a GPU, bf16 or fp16, head sizes that are equal multiples of 8 up to 256 "
+            f"and no dropout; got {dtype} on {device.type}, sizes {heads.key} and {heads.value}, dropout {dropout}"
+        )
+    return fits and backend in ("auto", "varlen")
+
+
+@eager_only
+def plan_favor(
+    segments: Segments, heads: Heads, dtype: torch.dtype, backend: FavorBackend, projection: Tensor
+) -> AttentionPlan:
+    """Cuts where our own kernels apply.
+
+    Plain PyTorch takes what they do not: short sequences, or many beside a long one; half and double precision; a
+    projection that is trained; wide heads.
+    """
+    device, features = segments.offsets.device, len(projection)
+    applies = (
+        backend in ("auto", "triton")
+        and (device.type == "cuda" or (backend == "triton" and support.interpreted()))
+        and support.favor_fits(dtype, heads)
+        and not projection.requires_grad
+        and _long_and_few(segments, features)
+        and (device.type != "cuda" or support.favor_works(device, dtype, heads, features))
+    )
+    if not applies:
+        return AttentionPlan(segments)
+    return AttentionPlan(segments, cuts=make_cuts(segments, heads.count, features), dtype=dtype)
+
+
+def _usual_length(segments: Segments) -> float:
+    """The mean over rows, not over sequences: where the work is."""
+    lengths = segments.host_lengths.double()
+    return float(lengths.square().sum() / lengths.sum().clamp(min=1))
+
+
+def _long_and_few(segments: Segments, features: int) -> bool:
+    """Whether sequences are long, and few enough that FAVOR+'s tables are no larger than its rows."""
+    count = int((segments.host_lengths > 0).sum())
+    return _usual_length(segments) >= _SHORTEST_CUT and count * features <= segments.total
+
+
+def _refuse_unfit(device: torch.device, dtype: torch.dtype, heads: Heads) -> None:
+    if not support.installed():
+        raise ImportError("attention backend 'triton' needs the package triton, which is not installed")
+    if not support.softmax_fits(dtype, heads):
+        raise ValueError(
+            f"attention backend 'triton' needs bf16, fp16 or fp32 and head sizes up to {support.WIDEST_HEAD}; "
+            f"got {dtype}, sizes {heads.key} and {heads.value}"
+        )
+    if (device.type == "cuda") == support.interpreted():
+        raise ValueError(
+            f"attention backend 'triton' needs a GPU (or, for tests on a CPU, TRITON_INTERPRET=1 in the environment); "
+            f"got a tensor on {device.type}"
+        )

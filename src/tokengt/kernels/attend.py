@@ -1,0 +1,47 @@
+"""The attention kernels as functions of tensors. Importing this needs no Triton; calling it does."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tokengt.kernels.cuts import Cuts
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.tiles import Tiles
+
+
+def tiled_attention(
+    qkv: Float[Tensor, "tokens width"],
+    tiles: Tiles,
+    heads: Heads,
+    *,
+    dropout: float = 0.0,
+    seed: Int[Tensor, ""] | None = None,
+) -> Float[Tensor, "tokens heads value"]:
+    """Exact softmax attention of every sequence to itself.
+
+    ``dropout`` zeroes attention weights with that probability. ``seed`` (one int64, where the data lies) decides which
+    ones, and is drawn from PyTorch's generator when it is None: two calls with the same seed drop the same weights.
+    """
+    from tokengt.kernels.packed_op import packed_attention_op
+
+    if dropout == 0:
+        seed = None
+    elif seed is None:
+        seed = torch.randint(2**62, (), device=qkv.device)
+    sizes = (heads.count, heads.key, heads.value)
+    out, _ = packed_attention_op(qkv, tiles.items, tiles.buckets, seed, *sizes, dropout)
+    assert isinstance(out, Tensor)
+    return out
+
+
+def cut_favor(
+    qkv: Float[Tensor, "tokens width"],
+    projection: Float[Tensor, "features key"],
+    cuts: Cuts,
+    heads: Heads,
+    eps: float,
+) -> Float[Tensor, "tokens heads value"]:
+    """FAVOR+ attention of every sequence to itself; the projection gets no gradient."""
+    from tokengt.kernels.favor_launch import favor_rows
+
+    return favor_rows(qkv, projection, cuts, heads, eps)
