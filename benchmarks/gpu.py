@@ -22,10 +22,10 @@ from molecules import read_molecules
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tokengt import AttentionConfig, EncoderConfig, Graph, GraphBatch, IdentifierConfig, TokenGT, TokenGTConfig
+from tokengt import AttentionConfig, EncoderConfig, Graph, GraphBatch, TokenGT, TokenGTConfig
 from tokengt.attention import draw_projection, favor_attention, softmax_attention
 from tokengt.bench.padded import PaddedTokenGT
-from tokengt.models.tokengt.identifiers import identify
+from tokengt.models.tokengt.identifiers import identifiers_of_kind, identify
 from tokengt.presets import molecule_tokens, regression
 from tokengt.ragged import Segments
 
@@ -104,13 +104,13 @@ def check_model(batch: GraphBatch) -> dict[str, float]:
         for attention in ("softmax", "favor"):
             torch.manual_seed(0)
             encoder = EncoderConfig(2, 4, attention=AttentionConfig(kind=attention))  # type: ignore[arg-type]
-            ids = IdentifierConfig(kind, 16)  # type: ignore[arg-type]
+            ids = identifiers_of_kind(kind, 16)  # type: ignore[arg-type]
             model = TokenGT(TokenGTConfig(64, molecule_tokens(), ids, encoder)).eval()
             exact = model.double()(few).detach()
             found = model.float().to(GPU)(few.to(GPU)).detach()
             errors[f"model {kind} {attention}"] = relative(found, exact)
     for kind in ("laplacian", "orf"):
-        cpu, gpu = (identify(where, IdentifierConfig(kind, 16)) for where in (batch, batch.to(GPU)))  # type: ignore[arg-type]
+        cpu, gpu = (identify(where, identifiers_of_kind(kind, 16)) for where in (batch, batch.to(GPU)))  # type: ignore[arg-type]
         assert cpu is not None
         assert gpu is not None
         errors[f"ids {kind}, largest difference"] = float((cpu.nodes - gpu.nodes.cpu()).abs().max())

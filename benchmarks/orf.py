@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from tokengt.draws import GeneratorDraws
-from tokengt.models.tokengt.identifiers import _by_length, _by_qr, _by_reflections
+from tokengt.models.tokengt.orthogonal import _by_length, _by_qr, _by_reflections
 from tokengt.ragged import Segments
 
 GRAPHS, DIM, ROUNDS = 1024, 64, 30

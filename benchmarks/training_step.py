@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from molecules import interleaved, median_ratio, read_molecules
 from torch import Tensor, nn
 
-from tokengt import AttentionConfig, EncoderConfig, GraphBatch, IdentifierConfig, TokenGT, TokenGTConfig
+from tokengt import AttentionConfig, EncoderConfig, GraphBatch, LaplacianIds, TokenGT, TokenGTConfig
 from tokengt.bench.padded import PaddedTokenGT
 from tokengt.presets import molecule_tokens
 
@@ -33,7 +33,7 @@ def build(layout: Layout, dropout: float) -> TokenGT:
     attention = AttentionConfig(dropout=dropout)
     encoder = EncoderConfig(LAYERS, HEADS, mlp_dim=DIM, attention=attention, mlp_dropout=dropout, input_norm=True)
     torch.manual_seed(0)
-    return TokenGT(TokenGTConfig(DIM, tokens, IdentifierConfig("laplacian", 16), encoder))
+    return TokenGT(TokenGTConfig(DIM, tokens, LaplacianIds(16), encoder))
 
 
 def training_step(system: nn.Module, batch: GraphBatch, target: Tensor) -> Callable[[], None]:

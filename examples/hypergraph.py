@@ -5,7 +5,7 @@ One node is red. The label is the number of groups it belongs to: nothing but me
 
 import torch
 
-from tokengt import EncoderConfig, Graph, GraphBatch, HeadConfig, IdentifierConfig, TokenGT, TokenGTConfig, TokensConfig
+from tokengt import EncoderConfig, Graph, GraphBatch, HeadConfig, OrfIds, TokenGT, TokenGTConfig, TokensConfig
 
 
 def random_hypergraph(order: int | None, generator: torch.Generator) -> tuple[Graph, float]:
@@ -27,7 +27,7 @@ def run(name: str, order: int | None) -> None:
     config = TokenGTConfig(
         dim=48,
         tokens=TokensConfig.for_batch(everything),  # feature sizes, order, hyperedges
-        identifiers=IdentifierConfig(kind="orf", dim=8),
+        identifiers=OrfIds(dim=8),
         encoder=EncoderConfig(num_layers=2, num_heads=4, mlp_dim=96, input_norm=True, sparse_basis_residual=True),
         head=HeadConfig(readout="sum"),
     )

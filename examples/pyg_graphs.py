@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.utils import erdos_renyi_graph, negative_sampling, to_dense_adj
 
-from tokengt import EncoderConfig, HeadConfig, IdentifierConfig, TokenGT, TokenGTConfig
+from tokengt import EncoderConfig, HeadConfig, LaplacianIds, TokenGT, TokenGTConfig
 
 
 def random_graph(nodes: int) -> Data:
@@ -37,7 +37,7 @@ def main() -> None:
     for level, target in (("node", "degree"), ("edge", "edge_shared"), ("link", "pair_shared")):
         config = TokenGTConfig(
             dim=48,
-            identifiers=IdentifierConfig(kind="laplacian", dim=12),
+            identifiers=LaplacianIds(dim=12),
             # The sparse basis residual sums a node's edges; attention averages, and finds it hard to count.
             encoder=EncoderConfig(num_layers=2, num_heads=4, mlp_dim=96, input_norm=True, sparse_basis_residual=True),
             head=HeadConfig(level=level),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from tokengt import GraphBatch, HeadConfig, IdentifierConfig, TokenGT, from_smiles, presets
+from tokengt import GraphBatch, HeadConfig, OrfIds, TokenGT, from_smiles, presets
 from tokengt.testing import assert_permutation_equivariant, assert_permutation_invariant, permute_graph
 
 
@@ -22,7 +22,7 @@ def first_atom(batch: GraphBatch) -> torch.Tensor:
 def main() -> None:
     torch.manual_seed(0)
     caffeine = from_smiles("CN1C=NC2=C1C(=O)N(C(=O)N2C)C")
-    config = replace(presets.small(), identifiers=IdentifierConfig(kind="orf", dim=16))
+    config = replace(presets.small(), identifiers=OrfIds(dim=16))
     model = TokenGT(config).eval()
     assert_permutation_invariant(model, caffeine)
     print("TokenGT, graph head: invariant when its identifiers travel with the nodes")

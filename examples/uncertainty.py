@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from tokengt import GraphBatch, IdentifierConfig, TokenGT, from_smiles, presets
+from tokengt import GraphBatch, OrfIds, TokenGT, from_smiles, presets
 from tokengt.data.datasets import esol
 
 SPELLINGS = {
@@ -24,7 +24,7 @@ def train() -> TokenGT:
     graphs = GraphBatch.collate([from_smiles(s) for s in smiles[:384]])
     base = presets.small()
     encoder = replace(base.encoder, num_layers=2, drop_path=0.0)
-    model = TokenGT(replace(base, identifiers=IdentifierConfig(kind="orf", dim=32), encoder=encoder))
+    model = TokenGT(replace(base, identifiers=OrfIds(dim=32), encoder=encoder))
     torch.nn.init.constant_(model.head.project.bias, float(solubility.mean()))
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for _ in range(10):

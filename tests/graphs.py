@@ -10,6 +10,7 @@ from tokengt import (
     GraphBatch,
     HeadConfig,
     IdentifierConfig,
+    LaplacianIds,
     TokenGT,
     TokenGTConfig,
     TokensConfig,
@@ -87,7 +88,7 @@ def small_model(
     config = TokenGTConfig(
         dim=dim,
         tokens=tokens or tokens_config(),
-        identifiers=ids or IdentifierConfig(kind="laplacian", dim=5),
+        identifiers=ids or LaplacianIds(dim=5),
         encoder=encoder or EncoderConfig(num_layers=2, num_heads=3, mlp_dim=32),
         head=head or HeadConfig(out_dim=2),
     )

@@ -3,7 +3,17 @@ import torch
 from hypothesis import given, settings
 
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph, small_model, tokens_config
-from tokengt import AttentionConfig, EncoderConfig, Graph, GraphBatch, HeadConfig, IdentifierConfig, TokensConfig
+from tokengt import (
+    AttentionConfig,
+    EncoderConfig,
+    FirstOrderOrfIds,
+    Graph,
+    GraphBatch,
+    HeadConfig,
+    OrfIds,
+    TokensConfig,
+)
+from tokengt.models.tokengt.identifiers import identifiers_of_kind
 from tokengt.ragged import segment_sum
 from tokengt.testing import assert_permutation_equivariant, assert_permutation_invariant, permute_graph
 
@@ -19,7 +29,7 @@ def test_tokengt_is_symmetric_given_its_identifiers(kind: str, attention: str, g
         attention=AttentionConfig(kind=attention),
         sparse_basis_residual=True,  # type: ignore[arg-type]
     )
-    ids = IdentifierConfig(kind, 5)  # type: ignore[arg-type]
+    ids = identifiers_of_kind(kind, 5)  # type: ignore[arg-type]
     for dtype in (torch.float32, torch.float64):
         assert_permutation_invariant(small_model(ids=ids, encoder=encoder, dtype=dtype), graph)
     for level in ("node", "edge"):
@@ -65,7 +75,7 @@ def test_a_model_that_reads_node_numbers_is_caught() -> None:
 
 def test_fresh_identifiers_would_break_the_symmetry() -> None:
     """Why identifiers are carried along: without that, ORF predictions change with node order."""
-    model = small_model(ids=IdentifierConfig("orf", 8))
+    model = small_model(ids=OrfIds(8))
     with pytest.raises(AssertionError, match="changed under renumbering"):
         assert_permutation_invariant(lambda batch: model(batch), random_graph(8, 14))
 
@@ -94,4 +104,4 @@ def test_models_that_cannot_be_tested_are_refused() -> None:
     with pytest.raises(ValueError, match="in training mode"):
         assert_permutation_invariant(small_model().train(), random_graph(3, 2))
     with pytest.raises(ValueError, match="first-order identifiers"):
-        assert_permutation_invariant(small_model(ids=IdentifierConfig("orf_first_order", 5)), random_graph(3, 2))
+        assert_permutation_invariant(small_model(ids=FirstOrderOrfIds(5)), random_graph(3, 2))

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from tokengt.interop.smiles import from_smiles as from_smiles
     from tokengt.models.features import FeatureSpec as FeatureSpec
     from tokengt.models.tokengt.heads import HeadConfig as HeadConfig
+    from tokengt.models.tokengt.identifiers import FirstOrderOrfIds as FirstOrderOrfIds
+    from tokengt.models.tokengt.identifiers import FirstOrderRandomIds as FirstOrderRandomIds
     from tokengt.models.tokengt.identifiers import IdentifierConfig as IdentifierConfig
+    from tokengt.models.tokengt.identifiers import LaplacianIds as LaplacianIds
+    from tokengt.models.tokengt.identifiers import NearOrthonormalIds as NearOrthonormalIds
+    from tokengt.models.tokengt.identifiers import NoIds as NoIds
+    from tokengt.models.tokengt.identifiers import OrfIds as OrfIds
+    from tokengt.models.tokengt.identifiers import RandomIds as RandomIds
     from tokengt.models.tokengt.model import TokenGT as TokenGT
     from tokengt.models.tokengt.model import TokenGTConfig as TokenGTConfig
     from tokengt.models.tokengt.tokens import TokensConfig as TokensConfig
@@ -36,11 +43,18 @@ _HOMES = {
     "AttentionConfig": "tokengt.attention",
     "EncoderConfig": "tokengt.block",
     "FeatureSpec": "tokengt.models.features",
+    "FirstOrderOrfIds": "tokengt.models.tokengt.identifiers",
+    "FirstOrderRandomIds": "tokengt.models.tokengt.identifiers",
     "Graph": "tokengt.graph",
     "GraphBatch": "tokengt.batch",
     "HeadConfig": "tokengt.models.tokengt.heads",
     "IdentifierConfig": "tokengt.models.tokengt.identifiers",
+    "LaplacianIds": "tokengt.models.tokengt.identifiers",
+    "NearOrthonormalIds": "tokengt.models.tokengt.identifiers",
+    "NoIds": "tokengt.models.tokengt.identifiers",
+    "OrfIds": "tokengt.models.tokengt.identifiers",
     "Predictor": "tokengt.inference",
+    "RandomIds": "tokengt.models.tokengt.identifiers",
     "TokenGT": "tokengt.models.tokengt.model",
     "TokenGTConfig": "tokengt.models.tokengt.model",
     "TokensConfig": "tokengt.models.tokengt.tokens",

@@ -1,7 +1,15 @@
-"""Configs are frozen dataclasses beside their owners; here they become JSON and come back."""
+"""Configs are frozen dataclasses beside their owners; here they become JSON, come back, and take settings.
+
+What comes in several kinds has one class per kind, so that a field which would do nothing cannot be set. Each class
+says its kind, ``kind: Literal["orf"] = field(default="orf", init=False)``, and a field that takes any of them is
+annotated with their union, ``OrfIds | LaplacianIds``. Where the kinds are a registry that others add to, the field
+names it instead: ``model: ModelConfig = field(metadata={"kinds": MODELS})``.
+"""
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -9,94 +17,267 @@ T = TypeVar("T")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
+    """All fields, nested ones too; a class that has a kind always says it."""
     return dataclasses.asdict(config)
 
 
 def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
-    """Rebuild a nested config; an unknown key is a ValueError that says where it stands and what is known."""
-    assert dataclasses.is_dataclass(cls)
-    if not isinstance(data, dict):
-        raise ValueError(f"{where} is {data!r}; expected the settings of a {cls.__name__}")
-    hints = get_type_hints(cls)
-    known = [f.name for f in dataclasses.fields(cls)]
-    values = {}
-    for name, value in data.items():
-        if name not in known:
-            raise ValueError(f"{where}.{name} is unknown; expected one of {', '.join(known)}")
-        values[name] = _restore(hints[name], value, f"{where}.{name}")
-    return cls(**values)
+    """Rebuild a nested config from what JSON holds.
 
-
-def _restore(kind: Any, value: Any, where: str) -> Any:
-    """What JSON made a dict or a list becomes the dataclass or the tuple that ``kind`` names, None if it may be."""
-    if get_origin(kind) in (Union, UnionType):
-        others = [option for option in get_args(kind) if option is not NoneType]
-        return value if value is None or len(others) > 1 else _restore(others[0], value, where)
-    if dataclasses.is_dataclass(kind):
-        assert isinstance(kind, type)
-        return from_dict(kind, value, where)
-    if get_origin(kind) is not tuple:
-        return value
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{where} is {value!r}; expected a list")
-    inner = get_args(kind)
-    kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)
-    if len(kinds) != len(value):
-        raise ValueError(f"{where} has {len(value)} entries; expected {len(kinds)}")
-    return tuple(_restore(k, v, f"{where}[{place}]") for place, (k, v) in enumerate(zip(kinds, value, strict=True)))
-
-
-def override(config: T, settings: Mapping[str, str], where: str) -> T:
-    """The config with the fields at dotted paths read from text, such as ``{"encoder.num_layers": "6"}``.
-
-    All at once: a value may be possible only together with another.
+    Values are checked, never converted: 4 is no text, "4" and 4.5 and true are no whole number, but 4 is a number.
 
     Raises:
-        ValueError: one sentence: there is no such field (with those there are), or the text is not what it takes.
+        ValueError: one sentence with the dotted path of what is unknown, missing or of another type.
     """
-    assert dataclasses.is_dataclass(config)
-    known = [f.name for f in dataclasses.fields(config)]
-    grouped: dict[str, dict[str, str]] = {}
-    for path, text in settings.items():
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{where} is {data!r}; expected the settings of a {cls.__name__}")
+    known, hints, values = _fields(cls), get_type_hints(cls), {}
+    for name, value in data.items():
+        if name not in known:
+            raise ValueError(_unknown_field(cls, name, where))
+        place = f"{where}.{name}"
+        kinds = _kinds(known[name], hints[name])
+        values[name] = _restored(hints[name], value, place) if kinds is None else _of_kind(kinds, value, place)
+    return _construct(cls, values, where)
+
+
+def union_from_dict(options: Mapping[str, type[T]], data: Any, where: str = "config") -> T:
+    """Rebuild a config of one of several classes: its ``kind`` says which."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{where} is {data!r}; expected settings with a kind, one of {', '.join(options)}")
+    if "kind" not in data:
+        raise ValueError(f"{where}.kind is missing; expected one of {', '.join(options)}")
+    return from_dict(_chosen(options, data["kind"], where), data, where)
+
+
+def kinds_of(union: Any) -> dict[str, type[Any]]:
+    """The classes of a union such as ``OrfIds | LaplacianIds`` by the kind that each says."""
+    classes = [option for option in get_args(union) if option is not NoneType]
+    return {str(get_args(get_type_hints(option)["kind"])[0]): option for option in classes}
+
+
+def override(config: T, settings: Mapping[str, Any], where: str) -> T:
+    """The config with the fields at dotted paths set, such as ``{"encoder.num_layers": "6", "dim": 96}``.
+
+    Text is read as the field's type says: ``true``, ``1e-3``, ``none`` where there may be nothing, ``4,8`` for a tuple.
+    Values of any other type are checked. All are set at once, since one may be possible only together with another:
+    their order does not matter. A new ``kind`` changes the class: fields that both classes have keep their values, the
+    others take the new class's defaults.
+
+    Raises:
+        ValueError: one sentence: there is no such field (with those there are), or the value is not what it takes.
+    """
+    return _changed(type(config), _values(config), settings, where)
+
+
+def _changed(cls: type[T], start: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> T:
+    """A config of ``cls`` with the values of ``start``, or the class's defaults, but for what the settings say."""
+    known, hints = _fields(cls), get_type_hints(cls)
+    grouped: dict[str, dict[str, Any]] = {}
+    for path, value in settings.items():
         name, _, rest = path.partition(".")
         if name not in known:
-            raise ValueError(f"{where}.{name} is unknown; expected one of {', '.join(known)}")
-        grouped.setdefault(name, {})[rest] = text
-    changed = {name: _changed(config, name, inner, f"{where}.{name}") for name, inner in grouped.items()}
-    return dataclasses.replace(config, **changed)  # type: ignore[type-var]
+            raise ValueError(_unknown_field(cls, name, where))
+        grouped.setdefault(name, {})[rest] = value
+    values = dict(start)
+    for name, inner in grouped.items():
+        kinds = _kinds(known[name], hints[name])
+        values[name] = _changed_field(hints[name], kinds, start.get(name), inner, f"{where}.{name}")
+    return _construct(cls, values, where)
 
 
-def _changed(config: Any, name: str, inner: Mapping[str, str], where: str) -> Any:
-    """The new value of one field: ``inner`` has its text under the empty path, or paths inside it."""
-    value = getattr(config, name)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        if "" in inner:
-            options = ", ".join(f"{where}.{f.name}" for f in dataclasses.fields(value))
-            raise ValueError(f"{where} has several settings; expected one of {options}")
-        return override(value, inner, where)
-    for rest in inner:
-        if rest:
-            raise ValueError(f"{where} is one value; {where}.{rest} does not exist")
-    return _parsed(get_type_hints(type(config))[name], inner[""], where)
+def _changed_field(
+    hint: Any, kinds: Mapping[str, type] | None, value: Any, inner: Mapping[str, Any], where: str
+) -> Any:
+    """The new value of one field: ``inner`` has it under the empty path, or has paths inside the old value."""
+    classes = _dataclasses(hint) if kinds is None else list(kinds.values())
+    if "" in inner:
+        whole = _whole_field(hint, kinds, classes, value, inner[""], where)
+        if len(inner) > 1:
+            raise ValueError(f"{where} is set as a whole and in parts; expected one of the two")
+        return whole
+    if not classes:
+        raise ValueError(f"{where} is one value; {where}.{next(iter(inner))} does not exist")
+    if kinds is None:
+        return _changed(classes[0], {} if value is None else _values(value), inner, where)
+    if "kind" in inner:
+        cls: type = _chosen(kinds, inner["kind"], where)
+    elif value is not None:
+        cls = type(value)
+    else:
+        raise ValueError(f"{where}.kind is missing; expected one of {', '.join(kinds)}")
+    # The kind is each class's own, never one of the values that two classes share.
+    old = {} if value is None else _values(value)
+    shared = {name: kept for name, kept in old.items() if name in _fields(cls) and name != "kind"}
+    return _changed(cls, shared, {path: new for path, new in inner.items() if path != "kind"}, where)
 
 
-def _parsed(kind: Any, text: str, where: str) -> Any:
-    """Text as a value of a field's type."""
-    if get_origin(kind) in (Union, UnionType):
-        if text.lower() == "none":
-            return None
-        return _parsed(next(option for option in get_args(kind) if option is not NoneType), text, where)
-    if get_origin(kind) is tuple:
-        return tuple(_parsed(get_args(kind)[0], part.strip(), where) for part in text.split(",") if part.strip())
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise ValueError(f"{where} is {text!r}; expected one of {', '.join(map(str, get_args(kind)))}")
-        return text
-    if kind is bool:
+def _whole_field(
+    hint: Any, kinds: Mapping[str, type] | None, classes: list[type], old: Any, value: Any, where: str
+) -> Any:
+    if not classes or value is None or (isinstance(value, str) and value.lower() == "none" and _may_be_none(hint)):
+        return _setting(hint, value, where)
+    if isinstance(value, (Mapping, *classes)):
+        return _restored(hint, value, where) if kinds is None else _of_kind(kinds, value, where)
+    names = _fields(classes[0] if old is None else type(old))
+    raise ValueError(f"{where} has several settings; expected one of {', '.join(f'{where}.{name}' for name in names)}")
+
+
+def _setting(hint: Any, value: Any, where: str) -> Any:
+    """One value of a setting: text is read as ``hint`` says, anything else is checked."""
+    if get_origin(hint) in (Union, UnionType):
+        if value is None or (isinstance(value, str) and value.lower() == "none" and _may_be_none(hint)):
+            return _restored(hint, None, where)
+        return _first_that_fits(_setting, hint, value, where)
+    if get_origin(hint) is tuple and isinstance(value, str | list | tuple):
+        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        places = zip(_entries(hint, parts, where), parts, strict=True)
+        return tuple(_setting(entry, part, where) for entry, part in places)
+    if isinstance(value, str):
+        return _read(hint, value, where)
+    # NumPy's numbers are taken for what they are.
+    plain = value if isinstance(value, bool | int) or not isinstance(value, Real) else _plain(value)
+    restored = _restored(hint, plain, where)
+    # As text would give it: the same setting is written the same, however it was made.
+    return float(restored) if hint is float else restored
+
+
+def _plain(number: Real) -> int | float:
+    return int(number) if isinstance(number, Integral) else float(number)
+
+
+def _read(hint: Any, text: str, where: str) -> Any:
+    """Text as a value of a type that has no parts."""
+    if hint is bool:
         if text.lower() not in ("true", "false"):
             raise ValueError(f"{where} is {text!r}; expected true or false")
         return text.lower() == "true"
+    if hint not in (int, float):
+        return _restored(hint, text, where)
     try:
-        return kind(text)
+        return hint(text)
     except ValueError:
-        raise ValueError(f"{where} is {text!r}; expected {'a whole number' if kind is int else 'a number'}") from None
+        raise ValueError(f"{where} is {text!r}; expected {_WORDS[hint]}") from None
+
+
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _restored(hint: Any, value: Any, where: str) -> Any:
+    """A checked value: what JSON made a dict or a list becomes the dataclass or the tuple that ``hint`` names."""
+    origin = get_origin(hint) or hint
+    if origin in (Union, UnionType):
+        return _restored_union(hint, value, where)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{where} is {value!r}; expected a list")
+        places = enumerate(zip(_entries(hint, value, where), value, strict=True))
+        return tuple(_restored(entry, part, f"{where}[{place}]") for place, (entry, part) in places)
+    if _dataclasses(hint):
+        return value if isinstance(value, hint) else from_dict(hint, value, where)
+    if origin is Literal:
+        # True equals 1, but is not what a literal 1 asks for.
+        if not any(value == option and type(value) is type(option) for option in get_args(hint)):
+            raise ValueError(_unknown_value(value, map(str, get_args(hint)), where))
+        return value
+    if origin in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{where} is {value!r}; expected names with their values")
+        entry = (get_args(hint) or (Any, Any))[1]
+        return {name: _restored(entry, part, f"{where}.{name}") for name, part in value.items()}
+    # The exact types of JSON: a bool is an int to isinstance, but not here.
+    if hint in _WORDS and type(value) is not hint and not (hint is float and type(value) is int):
+        raise ValueError(f"{where} is {value!r}; expected {_WORDS[hint]}")
+    return value
+
+
+def _restored_union(hint: Any, value: Any, where: str) -> Any:
+    if value is None and _may_be_none(hint):
+        return None
+    if len(_dataclasses(hint)) > 1:
+        return _of_kind(kinds_of(hint), value, where)
+    return _first_that_fits(_restored, hint, value, where)
+
+
+def _first_that_fits(restore: Callable[[Any, Any, str], Any], hint: Any, value: Any, where: str) -> Any:
+    """The value as the first of a union's types that takes it."""
+    options = [option for option in get_args(hint) if option is not NoneType]
+    for option in options[:-1]:
+        try:
+            return restore(option, value, where)
+        except ValueError:
+            continue
+    return restore(options[-1], value, where)
+
+
+def _of_kind(kinds: Mapping[str, type], value: Any, where: str) -> Any:
+    return value if isinstance(value, tuple(kinds.values())) else union_from_dict(kinds, value, where)
+
+
+def _chosen(kinds: Mapping[str, type[T]], kind: Any, where: str) -> type[T]:
+    if not isinstance(kind, str) or kind not in kinds:
+        raise ValueError(_unknown_value(kind, kinds, f"{where}.kind"))
+    return kinds[kind]
+
+
+def _construct(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    fields = _fields(cls)
+    for name, field in fields.items():
+        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if field.init and not has_default and name not in values:
+            raise ValueError(f"{where}.{name} is missing; expected a {cls.__name__} to have it")
+    # What is not given to the constructor, such as a kind, is the class's own and was only checked.
+    return cls(**{name: value for name, value in values.items() if fields[name].init})
+
+
+def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    assert dataclasses.is_dataclass(cls)
+    return {field.name: field for field in dataclasses.fields(cls)}
+
+
+def _values(config: Any) -> dict[str, Any]:
+    return {name: getattr(config, name) for name, field in _fields(type(config)).items() if field.init}
+
+
+def _kinds(field: dataclasses.Field[Any], hint: Any) -> Mapping[str, type] | None:
+    """The classes that a field of several kinds can take; None for any other field."""
+    if "kinds" in field.metadata:
+        registered: Mapping[str, type] = field.metadata["kinds"]
+        return registered
+    return kinds_of(hint) if len(_dataclasses(hint)) > 1 else None
+
+
+def _dataclasses(hint: Any) -> list[type]:
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return [option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)]
+
+
+def _may_be_none(hint: Any) -> bool:
+    return NoneType in get_args(hint)
+
+
+def _entries(hint: Any, parts: Any, where: str) -> list[Any]:
+    """The type of every entry of a tuple that has these parts."""
+    inner = get_args(hint)
+    entries = [inner[0]] * len(parts) if inner[1:] == (...,) else list(inner)
+    if len(entries) != len(parts):
+        raise ValueError(f"{where} has {len(parts)} entries; expected {len(entries)}")
+    return entries
+
+
+def _unknown_field(cls: type, name: str, where: str) -> str:
+    known = _fields(cls)
+    own = "kind" in known and not known["kind"].init
+    of_kind = f" for kind {known['kind'].default}" if own else ""
+    return f"{where}.{name} is unknown{of_kind}{_near(name, known)}; expected one of {', '.join(known)}"
+
+
+def _unknown_value(value: Any, options: Iterable[str], where: str) -> str:
+    known = list(options)
+    return f"{where} is {value!r}{_near(value, known)}; expected one of {', '.join(known)}"
+
+
+def _near(name: Any, options: Iterable[str]) -> str:
+    """A name that the writer may have meant, if one is close."""
+    close = difflib.get_close_matches(name, list(options), 1, 0.7) if isinstance(name, str) else []
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -9,7 +9,7 @@ from tokengt.block import EncoderConfig
 from tokengt.interop.smiles import ATOM_CATEGORIES, BOND_CATEGORIES
 from tokengt.models.features import FeatureSpec
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig
+from tokengt.models.tokengt.identifiers import LaplacianIds, OrfIds
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 
@@ -35,11 +35,7 @@ def regression(ids: Ids = "laplacian") -> TokenGTConfig:
     MLP width, input norm and the split of dropout are the authors' code's; the paper does not give them.
     """
     _check_ids(ids)
-    identifiers = (
-        IdentifierConfig(kind="laplacian", dim=16, dropout=0.2)
-        if ids == "laplacian"
-        else IdentifierConfig(kind="orf", dim=64)
-    )
+    identifiers = LaplacianIds(dim=16, dropout=0.2) if ids == "laplacian" else OrfIds(dim=64)
     return TokenGTConfig(
         dim=768,
         tokens=molecule_tokens(),
@@ -61,7 +57,7 @@ def regression_performer() -> TokenGTConfig:
     base = regression("laplacian")
     return replace(
         base,
-        identifiers=replace(base.identifiers, dropout=0.0),
+        identifiers=LaplacianIds(dim=16),
         encoder=replace(base.encoder, attention=AttentionConfig(kind="favor"), drop_path=0.0),
     )
 
@@ -72,7 +68,7 @@ def basis(ids: Ids = "laplacian") -> TokenGTConfig:
     return TokenGTConfig(
         dim=1024,
         tokens=TokensConfig(graph_token=False, null_token=True),
-        identifiers=IdentifierConfig(kind=ids, dim=20 if ids == "laplacian" else 24),
+        identifiers=LaplacianIds(dim=20) if ids == "laplacian" else OrfIds(dim=24),
         encoder=EncoderConfig(num_layers=1, num_heads=15, head_dim=128, mlp_dim=1024, input_dropout=0.1),
         head=HeadConfig(level="node"),
     )
@@ -83,7 +79,7 @@ def small() -> TokenGTConfig:
     return TokenGTConfig(
         dim=96,
         tokens=replace(molecule_tokens(), layout="undirected"),
-        identifiers=IdentifierConfig(kind="laplacian", dim=16, dropout=0.1),
+        identifiers=LaplacianIds(dim=16, dropout=0.1),
         encoder=EncoderConfig(
             num_layers=4,
             num_heads=8,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.attention.test_softmax import packed
 from tests.graphs import small_model
-from tokengt import AttentionConfig, EncoderConfig, Graph, IdentifierConfig, TokensConfig
+from tokengt import AttentionConfig, EncoderConfig, Graph, NearOrthonormalIds, TokensConfig
 from tokengt.attention import (
     MultiheadAttention,
     draw_projection,
@@ -157,7 +157,7 @@ def test_200_000_tokens_forward_and_backward_under_4_gib() -> None:
     model = small_model(
         dim=64,
         tokens=TokensConfig(),
-        ids=IdentifierConfig("near_orthonormal", 16),
+        ids=NearOrthonormalIds(16),
         encoder=EncoderConfig(num_layers=2, num_heads=4, attention=AttentionConfig(kind="favor")),
     ).train()
     graph = Graph(edge_index=torch.randint(0, nodes, (2, edges)), num_nodes=nodes)

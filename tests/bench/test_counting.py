@@ -2,14 +2,14 @@
 
 import torch
 
-from tokengt import AttentionConfig, EncoderConfig, HeadConfig, IdentifierConfig, TokenGT, TokenGTConfig
+from tokengt import AttentionConfig, EncoderConfig, HeadConfig, LaplacianIds, TokenGT, TokenGTConfig
 from tokengt.bench.counting import forward_flop, measured_peak
 
 
 def model(attention: AttentionConfig, head: HeadConfig | None = None) -> TokenGT:
     encoder = EncoderConfig(num_layers=2, num_heads=2, head_dim=4, value_dim=3, mlp_dim=16, attention=attention)
     return TokenGT(
-        TokenGTConfig(8, identifiers=IdentifierConfig(dim=5), encoder=encoder, head=head or HeadConfig(out_dim=3))
+        TokenGTConfig(8, identifiers=LaplacianIds(dim=5), encoder=encoder, head=head or HeadConfig(out_dim=3))
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokengt import AttentionConfig, EncoderConfig, HeadConfig, IdentifierConfig, TokenGT, TokenGTConfig
+from tokengt import AttentionConfig, EncoderConfig, HeadConfig, LaplacianIds, TokenGT, TokenGTConfig
 from tokengt.batch import GraphBatch
 from tokengt.bench.padded import PaddedTokenGT, _branch, plain_favor
 from tokengt.bench.shapes import make_sample
@@ -22,7 +22,7 @@ def molecules() -> GraphBatch:
 def model(encoder: EncoderConfig = ENCODER, head: HeadConfig | None = None, **tokens: str) -> TokenGT:
     """Weights far from their start, so that attention is not uniform."""
     torch.manual_seed(0)
-    ids = IdentifierConfig("laplacian", 5, sign_flip=False)
+    ids = LaplacianIds(5, sign_flip=False)
     config = TokenGTConfig(8, replace(molecule_tokens(), **tokens), ids, encoder, head or HeadConfig())
     built = TokenGT(config).double()
     with torch.no_grad():

@@ -57,15 +57,15 @@ def test_errors_are_one_sentence() -> None:
 def test_unknown_choices_are_value_errors() -> None:
     """Outside the tests nobody checks types, so configs check their own choices."""
     code = """
-from tokengt import AttentionConfig, EncoderConfig, HeadConfig, IdentifierConfig, TokensConfig
+from tokengt import AttentionConfig, EncoderConfig, HeadConfig, LaplacianIds, TokenGTConfig, TokensConfig
 for build in (
-    lambda: IdentifierConfig("laplace"),
+    lambda: TokenGTConfig.from_dict({"identifiers": {"kind": "laplace"}}),
     lambda: AttentionConfig(kind="linear"),
     lambda: EncoderConfig(activation="tanh"),
     lambda: HeadConfig(level="graphs"),
     lambda: HeadConfig(readout="max"),
     lambda: TokensConfig(layout="both"),
-    lambda: IdentifierConfig(which="highest"),
+    lambda: LaplacianIds(which="highest"),
     lambda: AttentionConfig(backend="flash"),
 ):
     try:
@@ -75,4 +75,6 @@ for build in (
 """
     sentences = python(code).splitlines()
     assert len(sentences) == 8
-    assert sentences[0].startswith("identifier kind is 'laplace'; expected one of orf, laplacian")
+    assert sentences[0].startswith(
+        "config.identifiers.kind is 'laplace' (did you mean laplacian?); expected one of orf"
+    )

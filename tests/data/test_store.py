@@ -75,7 +75,7 @@ def test_changed_and_missing_files_are_named(folder: Path) -> None:
         ("[]", "has format None"),
         (manifest.replace('"edges": 16', '"edges": 17'), "but the manifest beside it says"),
         (manifest.replace('"order"', '"orders"'), "orders is unknown"),
-        (manifest.replace('"level": "graph",', ""), "is not complete.*level"),
+        (manifest.replace('"level": "graph",', ""), "level is missing"),
     ):
         (folder / "manifest.json").write_text(broken)
         with pytest.raises(ValueError, match=sentence) as error:

@@ -1,22 +1,24 @@
 """Identifiers drawn for many graphs at once have the production ones' distribution."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tests.experiments.small_basis import SMALL
-from tokengt import IdentifierConfig
+from tokengt import LaplacianIds, NoIds, OrfIds
 from tokengt.data.synthetic import complete_graphs
 from tokengt.experiments.basis.drawing import FreshIdentifiers, evaluation_identifiers, orthonormal_rows
 from tokengt.experiments.basis.graphs import basis_graphs
-from tokengt.models.tokengt.identifiers import identify
+from tokengt.models.tokengt.identifiers import identifiers_of_kind, identify
 
 GRAPHS = basis_graphs(SMALL, "sparse", 0).train
 
 
 def source(kind: str, dim: int, *, sign_flip: bool = True) -> FreshIdentifiers:
-    config = IdentifierConfig(kind, dim, sign_flip=sign_flip)  # type: ignore[arg-type]
+    config = identifiers_of_kind(kind, dim)  # type: ignore[arg-type]
+    config = replace(config, sign_flip=sign_flip) if isinstance(config, LaplacianIds) else config
     return FreshIdentifiers.of(GRAPHS, config, torch.Generator().manual_seed(0))
 
 
@@ -63,7 +65,7 @@ def test_random_rows_have_unit_length() -> None:
 
 def test_laplacian_vectors_flip_whole_columns_or_not_at_all() -> None:
     chosen = torch.arange(len(GRAPHS))
-    plain = evaluation_identifiers(GRAPHS, IdentifierConfig("laplacian", 20), 0)
+    plain = evaluation_identifiers(GRAPHS, LaplacianIds(20), 0)
     assert plain is not None
     still = source("laplacian", 20, sign_flip=False).draw(chosen)
     assert still is not None
@@ -90,7 +92,7 @@ def test_first_order_rows_are_orthonormal_and_each_graphs_own() -> None:
 
 def test_no_identifiers_draw_nothing() -> None:
     assert source("none", 1).draw(torch.tensor([0])) is None
-    assert evaluation_identifiers(GRAPHS, IdentifierConfig("none", 1), 0) is None
+    assert evaluation_identifiers(GRAPHS, NoIds(), 0) is None
 
 
 def test_too_many_nodes_for_orthonormal_rows_are_named() -> None:
@@ -99,7 +101,7 @@ def test_too_many_nodes_for_orthonormal_rows_are_named() -> None:
 
 
 def test_evaluation_identifiers_are_the_production_ones() -> None:
-    config = IdentifierConfig("orf", 6)
+    config = OrfIds(6)
     ids = evaluation_identifiers(GRAPHS, config, 9)
     expected = identify(GRAPHS, config, generator=torch.Generator().manual_seed(9))
     assert ids is not None
@@ -114,7 +116,7 @@ def test_evaluation_identifiers_are_the_production_ones() -> None:
 def test_complete_graphs_of_one_size_have_identifiers_of_their_own() -> None:
     """By their keys they are one graph, and a test set would be a handful of draws."""
     pair = complete_graphs(GRAPHS.select([0, 0]))
-    ids = evaluation_identifiers(pair, IdentifierConfig("orf", 6), 0)
+    ids = evaluation_identifiers(pair, OrfIds(6), 0)
     assert ids is not None
     assert not torch.equal(ids[0], ids[1])
 
@@ -122,7 +124,7 @@ def test_complete_graphs_of_one_size_have_identifiers_of_their_own() -> None:
 def test_dense_input_keeps_the_eigenvectors_of_the_graph() -> None:
     sparse = basis_graphs(SMALL, "sparse", 0)
     graphs = basis_graphs(SMALL, "dense", 0)
-    config = IdentifierConfig("laplacian", 20)
+    config = LaplacianIds(20)
     ids = evaluation_identifiers(graphs.train, config, 0)
     assert ids is not None
     assert graphs.train.num_edges == 64 * 12

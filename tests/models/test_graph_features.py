@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.graphs import EDGE_WIDTH, odd_graphs, random_graph, small_model, tokens_config
-from tokengt import FeatureSpec, Graph, GraphBatch, HeadConfig, IdentifierConfig, TokenGT, TokensConfig
+from tokengt import FeatureSpec, Graph, GraphBatch, HeadConfig, LaplacianIds, NoIds, TokenGT, TokensConfig
 from tokengt.data.packed import PackedGraphs
 from tokengt.interop.pyg import as_batch, from_pyg, to_pyg
 from tokengt.models.tokengt.identifiers import identify
@@ -118,7 +118,7 @@ def test_neighbours_do_not_see_them() -> None:
 
 def test_numbering_still_does_not_matter() -> None:
     tokens = tokens_config(graph_features=FeatureSpec(width=WIDTH))
-    subject = small_model(tokens=tokens, ids=IdentifierConfig(kind="none"), dtype=torch.float64)
+    subject = small_model(tokens=tokens, ids=NoIds(), dtype=torch.float64)
     assert_permutation_invariant(subject, known(random_graph(7, 12), 1.0, -2.0))
 
 
@@ -157,7 +157,7 @@ def test_pyg_and_back() -> None:
 
 @pytest.mark.parametrize("which", ["lowest", "both_ends"])
 def test_cached_eigenvectors_are_the_identifiers_computed(which: str) -> None:
-    config = IdentifierConfig("laplacian", 5, which=which)  # type: ignore[arg-type]
+    config = LaplacianIds(5, which=which)  # type: ignore[arg-type]
     batch = GraphBatch.collate(odd_graphs())
     vectors = laplacian_eigenvectors(batch, 5, which).vectors  # type: ignore[arg-type]
     name = laplacian_fact(5, which)  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_eigenvectors_for_another_width_are_not_used() -> None:
     batch = GraphBatch.collate(odd_graphs())
     wrong = torch.full((batch.num_nodes, 4), 9.0)
     packed = PackedGraphs.from_batch(batch).with_fact(laplacian_fact(4, "lowest"), wrong)
-    ids = identify(packed.gather(list(range(7))), IdentifierConfig("laplacian", 5))
+    ids = identify(packed.gather(list(range(7))), LaplacianIds(5))
     assert ids is not None
     assert float(ids.nodes.abs().max()) <= 1 + 1e-9
 

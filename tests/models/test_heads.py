@@ -63,6 +63,20 @@ def test_bad_hidden_layers(options: dict[str, Any], sentence: str) -> None:
         HeadConfig(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"level": "node", "readout": "sum"}, "readout 'sum' is for heads of level 'graph'; this one's is 'node'"),
+        ({"level": "graph", "symmetric": False}, "symmetric=False is for heads of level 'link'; this one's is 'graph'"),
+        ({"activation": "relu"}, "activation 'relu' is for a head with hidden layers; give hidden, or leave it"),
+        ({"activation": "relu", "mlp": True}, "activation 'relu' is for a head with hidden layers"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        HeadConfig(**options)
+
+
 def test_link_scores() -> None:
     graph = random_graph(5, 6)
     batch = GraphBatch.collate([random_graph(3, 2, 1), graph])

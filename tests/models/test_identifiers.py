@@ -1,19 +1,32 @@
 import math
+from dataclasses import fields
+from typing import get_args
 
 import pytest
 import torch
 from hypothesis import given
 
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph
-from tokengt import Graph, GraphBatch, IdentifierConfig
+from tokengt import (
+    FirstOrderOrfIds,
+    Graph,
+    GraphBatch,
+    IdentifierConfig,
+    LaplacianIds,
+    NearOrthonormalIds,
+    NoIds,
+    OrfIds,
+    RandomIds,
+)
+from tokengt.config import kinds_of
 from tokengt.draws import GeneratorDraws
 from tokengt.models.tokengt.identifiers import (
-    _by_reflections,
+    IdentifierKind,
     graph_keys,
-    haar_columns,
+    identifiers_of_kind,
     identify,
-    orthogonal_random_features,
 )
+from tokengt.models.tokengt.orthogonal import _by_reflections, haar_columns, orthogonal_random_features
 from tokengt.ragged import Segments
 from tokengt.testing import permute_graph
 
@@ -28,7 +41,7 @@ def nodes_of(batch: GraphBatch, config: IdentifierConfig, **options: object) -> 
 
 @given(graphs(max_nodes=12))
 def test_orf_rows_are_orthonormal_when_they_fit(graph: Graph) -> None:
-    ids = nodes_of(GraphBatch.collate([graph]), IdentifierConfig("orf", 12), training=True)
+    ids = nodes_of(GraphBatch.collate([graph]), OrfIds(12), training=True)
     eye = torch.eye(graph.num_nodes, dtype=torch.float64)
     assert (ids @ ids.T - eye).abs().max() < 1e-12
     single = ids.float()
@@ -37,7 +50,7 @@ def test_orf_rows_are_orthonormal_when_they_fit(graph: Graph) -> None:
 
 
 def test_orf_rows_are_unit_and_nearly_orthogonal_when_they_do_not_fit() -> None:
-    ids = nodes_of(GraphBatch.collate([random_graph(50, 0)]), IdentifierConfig("orf", 16))
+    ids = nodes_of(GraphBatch.collate([random_graph(50, 0)]), OrfIds(16))
     assert torch.allclose(ids.norm(dim=1), torch.ones(50, dtype=torch.float64))
     gram = (ids @ ids.T).fill_diagonal_(0)
     assert gram.abs().mean() < 1.5 / math.sqrt(16)
@@ -119,7 +132,7 @@ def test_reflections_by_hand() -> None:
 
 
 def test_near_orthonormal_signs() -> None:
-    ids = nodes_of(GraphBatch.collate([random_graph(400, 0)]), IdentifierConfig("near_orthonormal", 64))
+    ids = nodes_of(GraphBatch.collate([random_graph(400, 0)]), NearOrthonormalIds(64))
     assert torch.equal(ids.abs(), torch.full_like(ids, 1 / 8))
     assert abs(float(ids.sign().mean())) < 0.03
     gram = (ids @ ids.T).fill_diagonal_(0)
@@ -127,7 +140,7 @@ def test_near_orthonormal_signs() -> None:
 
 
 def test_random_rows_are_unit_gaussians() -> None:
-    ids = nodes_of(GraphBatch.collate([random_graph(2000, 0)]), IdentifierConfig("random", 10))
+    ids = nodes_of(GraphBatch.collate([random_graph(2000, 0)]), RandomIds(10))
     assert torch.allclose(ids.norm(dim=1), torch.ones(2000, dtype=torch.float64))
     assert abs(float(ids.mean())) < 0.01
 
@@ -135,12 +148,12 @@ def test_random_rows_are_unit_gaussians() -> None:
 def test_first_order_ids_are_one_a_token() -> None:
     batch = GraphBatch.collate([random_graph(3, 5), hyper_with_edges()])
     for kind in ("orf_first_order", "random_first_order"):
-        found = identify(batch, IdentifierConfig(kind, 20))
+        found = identify(batch, identifiers_of_kind(kind, 20))
         assert found is not None
         assert found.edges is not None
         assert found.hyperedges is not None
         assert (found.nodes.shape[0], found.edges.shape[0], found.hyperedges.shape[0]) == (5, 6, 1)
-    found = identify(batch, IdentifierConfig("orf_first_order", 20))
+    found = identify(batch, FirstOrderOrfIds(20))
     assert found is not None
     assert found.edges is not None
     tokens = torch.cat([found.nodes[:3], found.edges[:5]])
@@ -161,7 +174,7 @@ def hyper_with_edges() -> Graph:
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluation_ids_do_not_know_their_neighbours(kind: str) -> None:
     members = odd_graphs()
-    config = IdentifierConfig(kind, 7)  # type: ignore[arg-type]
+    config = identifiers_of_kind(kind, 7)  # type: ignore[arg-type]
     together = nodes_of(GraphBatch.collate(members), config)
     alone = torch.cat([nodes_of(GraphBatch.collate([g]), config) for g in members])
     assert torch.allclose(together, alone, atol=1e-12)
@@ -170,7 +183,7 @@ def test_evaluation_ids_do_not_know_their_neighbours(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_draws_and_generators(kind: str) -> None:
-    batch, config = GraphBatch.collate(odd_graphs()), IdentifierConfig(kind, 7)  # type: ignore[arg-type]
+    batch, config = GraphBatch.collate(odd_graphs()), identifiers_of_kind(kind, 7)  # type: ignore[arg-type]
     first, second = (nodes_of(batch, config, draw=draw) for draw in (1, 2))
     assert not torch.allclose(first, second)
     one, two, other = (
@@ -207,7 +220,7 @@ def test_keys_tell_graphs_apart() -> None:
 
 def test_laplacian_training_flips_and_drops_whole_eigenvectors() -> None:
     batch = GraphBatch.collate([random_graph(9, 40, seed) for seed in range(200)])
-    config = IdentifierConfig("laplacian", 6, dropout=0.25)
+    config = LaplacianIds(6, dropout=0.25)
     plain = nodes_of(batch, config)
     moved = nodes_of(batch, config, training=True)
     kept = (moved.view(200, 9, 6).abs().sum(1) > 0).double()
@@ -218,18 +231,18 @@ def test_laplacian_training_flips_and_drops_whole_eigenvectors() -> None:
 
 
 def test_none_gives_nothing() -> None:
-    assert identify(GraphBatch.collate([random_graph(3, 2)]), IdentifierConfig("none")) is None
+    assert identify(GraphBatch.collate([random_graph(3, 2)]), NoIds()) is None
 
 
 def test_hundred_thousand_nodes() -> None:
     big = Graph(edge_index=torch.randint(0, 100_000, (2, 100_000)), num_nodes=100_000)
     for kind in ("orf", "near_orthonormal", "random"):
-        ids = nodes_of(GraphBatch.collate([big]), IdentifierConfig(kind, 16))  # type: ignore[arg-type]
+        ids = nodes_of(GraphBatch.collate([big]), identifiers_of_kind(kind, 16))  # type: ignore[arg-type]
         assert torch.allclose(ids.norm(dim=1), torch.ones(100_000, dtype=torch.float64))
 
 
 def test_hypergraph_ids() -> None:
-    ids = nodes_of(GraphBatch.collate([hypergraph()]), IdentifierConfig("laplacian", 6))
+    ids = nodes_of(GraphBatch.collate([hypergraph()]), LaplacianIds(6))
     assert (ids.T @ ids - torch.eye(6, dtype=torch.float64)).abs().max() < 1e-10
 
 
@@ -239,4 +252,24 @@ def test_hypergraph_ids() -> None:
 )
 def test_bad_config(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        IdentifierConfig(**options)  # type: ignore[arg-type]
+        LaplacianIds(**options)  # type: ignore[arg-type]
+
+
+def test_a_kind_has_only_the_fields_that_do_something() -> None:
+    """One class per kind: a user cannot set Laplacian fields of random identifiers and believe that they act."""
+    for kind, cls in kinds_of(IdentifierConfig).items():
+        names = [each.name for each in fields(cls)]
+        expected = {"laplacian": ["kind", "dim", "which", "sign_flip", "dropout"], "none": ["kind"]}
+        assert names == expected.get(kind, ["kind", "dim"])
+        assert identifiers_of_kind(kind, 5).kind == kind  # type: ignore[arg-type]
+    assert set(kinds_of(IdentifierConfig)) == set(get_args(IdentifierKind))
+    with pytest.raises(TypeError, match="kind"):
+        OrfIds(kind="laplacian")  # type: ignore[call-arg]
+
+
+def test_every_kind_refuses_to_have_no_columns() -> None:
+    for kind, cls in kinds_of(IdentifierConfig).items():
+        if kind != "none":
+            with pytest.raises(ValueError, match="identifier dim is 0; expected at least 1"):
+                cls(0)
+    assert NoIds().dim == 0

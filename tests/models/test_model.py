@@ -19,12 +19,15 @@ from tokengt import (
     Graph,
     GraphBatch,
     HeadConfig,
-    IdentifierConfig,
+    LaplacianIds,
+    NoIds,
+    OrfIds,
     TokenGT,
     TokenGTConfig,
     TokensConfig,
 )
 from tokengt.data.packed import PackedGraphs
+from tokengt.models.tokengt.identifiers import identifiers_of_kind
 from tokengt.presets import PRESETS
 from tokengt.structure.laplacian import laplacian_fact
 
@@ -45,7 +48,7 @@ def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
 @pytest.mark.parametrize("attention", ["softmax", "favor"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_equals_its_graphs_one_at_a_time_in_any_order(kind: str, attention: str, dtype: torch.dtype) -> None:
-    model = small_model(ids=IdentifierConfig(kind, 6), encoder=attention_encoder(attention), dtype=dtype)  # type: ignore[arg-type]
+    model = small_model(ids=identifiers_of_kind(kind, 6), encoder=attention_encoder(attention), dtype=dtype)  # type: ignore[arg-type]
     members = odd_graphs()
     batch = GraphBatch.collate(members)
     together = model(batch)
@@ -58,7 +61,7 @@ def test_a_batch_equals_its_graphs_one_at_a_time_in_any_order(kind: str, attenti
 @given(members=st.lists(graphs(), min_size=1, max_size=4))
 @settings(max_examples=15)
 def test_neighbours_never_matter(attention: str, members: list[Graph]) -> None:
-    model = small_model(ids=IdentifierConfig("orf", 6), encoder=attention_encoder(attention), dtype=torch.float64)
+    model = small_model(ids=OrfIds(6), encoder=attention_encoder(attention), dtype=torch.float64)
     crowd = GraphBatch.collate([*members, random_graph(20, 60)])
     assert_close(model(crowd)[: len(members)], torch.cat([model(graph) for graph in members]))
 
@@ -88,7 +91,7 @@ def test_hypergraphs_and_order_three() -> None:
 
 def test_same_graph_same_prediction() -> None:
     for kind in KINDS:
-        model = small_model(ids=IdentifierConfig(kind, 6))  # type: ignore[arg-type]
+        model = small_model(ids=identifiers_of_kind(kind, 6))  # type: ignore[arg-type]
         batch = GraphBatch.collate(odd_graphs())
         assert torch.equal(model(batch), model(batch)), kind
 
@@ -96,7 +99,7 @@ def test_same_graph_same_prediction() -> None:
 def test_orf_predictions_depend_on_node_order_and_average_out() -> None:
     from tokengt.testing import permute_graph
 
-    model, graph = small_model(ids=IdentifierConfig("orf", 8)), random_graph(8, 14, 5)
+    model, graph = small_model(ids=OrfIds(8)), random_graph(8, 14, 5)
     moved = permute_graph(graph, torch.randperm(8))
     assert not torch.allclose(model(graph), model(moved), atol=1e-4)
     many = model.predict(graph, draws=200), model.predict(moved, draws=200)
@@ -105,7 +108,7 @@ def test_orf_predictions_depend_on_node_order_and_average_out() -> None:
 
 
 def test_predict_averages_draws_and_returns_their_spread() -> None:
-    model = small_model(ids=IdentifierConfig("orf", 6)).train()
+    model = small_model(ids=OrfIds(6)).train()
     batch = GraphBatch.collate(odd_graphs())
     mean, std = model.predict(batch, draws=4)
     assert model.training
@@ -116,9 +119,9 @@ def test_predict_averages_draws_and_returns_their_spread() -> None:
     single = model.predict(batch)
     assert torch.equal(single.mean, model(batch))
     assert torch.equal(single.std, torch.zeros_like(single.std))
-    canonical = small_model(ids=IdentifierConfig("laplacian", 6))
+    canonical = small_model(ids=LaplacianIds(6))
     assert canonical.predict(batch, draws=3).std.max() > 0
-    blind = small_model(ids=IdentifierConfig("none"))
+    blind = small_model(ids=NoIds())
     assert blind.predict(batch, draws=3).std.max() < 1e-6
 
 
@@ -132,11 +135,11 @@ def test_callers_identifiers_are_used() -> None:
     with pytest.raises(ValueError, match="NaN or an infinity"):
         model(batch, node_ids=ids * float("nan"))
     with pytest.raises(ValueError, match="model with 'none' identifiers, which takes none"):
-        small_model(ids=IdentifierConfig("none"))(batch, node_ids=ids)
+        small_model(ids=NoIds())(batch, node_ids=ids)
 
 
 def test_generators_decide_fresh_draws() -> None:
-    model, batch = small_model(ids=IdentifierConfig("orf", 6)), GraphBatch.collate(odd_graphs())
+    model, batch = small_model(ids=OrfIds(6)), GraphBatch.collate(odd_graphs())
     one, same, other = (model(batch, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.allclose(one, other)
@@ -216,7 +219,9 @@ def test_load_refuses_everything_else(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has format 'pickle'"):
         TokenGT.from_pretrained(tmp_path)
     rewrite(model=description["model"] | {"dims": 3})
-    with pytest.raises(ValueError, match=r"dims is unknown; expected one of dim, tokens"):
+    with pytest.raises(
+        ValueError, match=r"dims is unknown for kind tokengt \(did you mean dim\?\); expected one of kind, dim, tokens"
+    ):
         TokenGT.from_pretrained(tmp_path)
     for wrong in (None, 3, {"dim": 48}, {"tokens": 3}):
         rewrite(model=description["model"] | wrong if isinstance(wrong, dict) else wrong)
@@ -272,7 +277,7 @@ def test_training_overfits_four_graphs() -> None:
     model = TokenGT(
         TokenGTConfig(
             dim=32,
-            identifiers=IdentifierConfig("laplacian", 6),
+            identifiers=LaplacianIds(6),
             encoder=EncoderConfig(num_layers=2, num_heads=4, mlp_dim=64),
         )
     )
@@ -324,7 +329,7 @@ def test_shapes_without_numbers(training: bool) -> None:
     """The meta device has shapes only, and no autocast: a whole forward asks it for nothing else."""
     graphs = PackedGraphs.from_batch(GraphBatch.collate([random_graph(5, 8, seed) for seed in range(3)]))
     known = graphs.with_fact(laplacian_fact(4, "lowest"), torch.randn(15, 4)).to("meta")
-    model = small_model(ids=IdentifierConfig("laplacian", 4)).to("meta").train(training)
+    model = small_model(ids=LaplacianIds(4)).to("meta").train(training)
     assert model(known.gather([2, 0])).shape == (2, model.config.head.out_dim)
 
 
@@ -345,7 +350,7 @@ def test_presets_build_and_round_trip() -> None:
 
 
 def test_predict_and_maps_leave_the_mode_as_it_was() -> None:
-    model = small_model(ids=IdentifierConfig("orf", 5), encoder=attention_encoder("softmax", mlp_dropout=0.5)).train()
+    model = small_model(ids=OrfIds(5), encoder=attention_encoder("softmax", mlp_dropout=0.5)).train()
     graph = random_graph(4, 5)
     first, second = model.attention_maps(graph), model.attention_maps(graph)
     assert torch.equal(first[1][0], second[1][0])
@@ -369,7 +374,7 @@ def test_predict_and_maps_leave_the_mode_as_it_was() -> None:
         (lambda: AttentionConfig(eps=-1.0), "eps is -1"),
         (lambda: FeatureSpec(width=-3), "width of 0 or more"),
         (lambda: FeatureSpec(categories=(0, 4)), "1 or more each"),
-        (lambda: TokenGTConfig(tokens=TokensConfig(graph_token=False)), "reads the .graph. token"),
+        (lambda: TokenGT(TokenGTConfig(tokens=TokensConfig(graph_token=False))), "reads the .graph. token"),
     ],
 )
 def test_configs_refuse_nonsense(build: Callable[[], object], sentence: str) -> None:
@@ -380,5 +385,5 @@ def test_configs_refuse_nonsense(build: Callable[[], object], sentence: str) -> 
 def test_bare_tokens_in_double_precision() -> None:
     tokens = TokensConfig(type_ids=False, graph_token=False)
     head = HeadConfig(level="node")
-    model = small_model(tokens=tokens, ids=IdentifierConfig("none"), head=head, dtype=torch.float64)
+    model = small_model(tokens=tokens, ids=NoIds(), head=head, dtype=torch.float64)
     assert model(Graph(num_nodes=3)).dtype == torch.float64

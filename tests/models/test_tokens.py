@@ -6,10 +6,10 @@ import torch
 from hypothesis import given
 
 from tests.graphs import graphs, hypergraph, random_graph, tokens_config
-from tokengt import FeatureSpec, Graph, GraphBatch, IdentifierConfig, TokensConfig
+from tokengt import FeatureSpec, Graph, GraphBatch, LaplacianIds, NoIds, TokensConfig
 from tokengt.data.packed import PackedGraphs
 from tokengt.models.features import multi_hot
-from tokengt.models.tokengt.identifiers import Identifiers, identify
+from tokengt.models.tokengt.identifiers import Identifiers, identifiers_of_kind, identify
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokenKind
 from tokengt.structure.laplacian import laplacian_fact
 from tokengt.structure.tuples import bell_number, equality_patterns, growth_strings, merge_directions
@@ -21,7 +21,7 @@ def tokenize(
     graph: Graph | list[Graph], config: TokensConfig, *, pool: bool = False, kind: str = "orf"
 ) -> tuple[Tokenizer, TokenBatch, torch.Tensor]:
     batch = GraphBatch.collate([graph] if isinstance(graph, Graph) else graph)
-    tokenizer = Tokenizer(DIM, config, IdentifierConfig(kind, ID))  # type: ignore[arg-type]
+    tokenizer = Tokenizer(DIM, config, identifiers_of_kind(kind, ID))  # type: ignore[arg-type]
     for parameter in tokenizer.parameters():
         torch.nn.init.normal_(parameter)
     ids = torch.randn(batch.num_nodes, ID)
@@ -279,7 +279,7 @@ def test_data_that_does_not_fit_the_model(case: str) -> None:
 def test_a_bad_category_elsewhere_in_the_data_set_stops_nobody_else() -> None:
     bad = Graph(torch.tensor([[9, 0]]), edge_features=torch.zeros(0, 3))
     dataset = GraphBatch.collate([random_graph(2, 1), bad])
-    tokenizer = Tokenizer(DIM, tokens_config(), IdentifierConfig("none"))
+    tokenizer = Tokenizer(DIM, tokens_config(), NoIds())
     with pytest.raises(ValueError, match="graph 1: node_features row 0"):
         tokenizer(dataset, None)
     assert len(tokenizer(dataset.select([0]), None).values) == 4
@@ -302,7 +302,7 @@ def test_no_step_asks_the_device(layout: Literal["directed", "undirected"]) -> N
     known = known.with_fact(laplacian_fact(4, "lowest"), torch.randn(known.nodes.total, 4))
     batch = known.to("meta").gather([2, 0, 2])
     config = replace(TokensConfig.for_batch(GraphBatch.collate(graphs)), layout=layout)
-    identifiers = IdentifierConfig("laplacian", 4, dropout=0.1)
+    identifiers = LaplacianIds(4, dropout=0.1)
     ids = identify(batch, identifiers, training=True)
     assert ids is not None
     tokens = Tokenizer(8, config, identifiers).to("meta")(batch, ids)
@@ -321,3 +321,16 @@ def test_a_matrix_of_zeros_and_ones_is_a_sum_of_embeddings() -> None:
     (ours,), (theirs,) = (torch.autograd.grad((out * weights).sum(), table) for out in (found, expected))
     assert torch.allclose(ours, theirs)
     assert multi_hot(index[:0], table).shape == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (TokensConfig(pool_mlp=True), "orf"),
+        (TokensConfig(pool_mlp=True, layout="undirected"), "none"),
+        (TokensConfig(pool_mlp=True, hyperedges=True), "orf_first_order"),
+    ],
+)
+def test_an_mlp_that_would_pool_nothing_is_refused(config: TokensConfig, kind: str) -> None:
+    with pytest.raises(ValueError, match="no token here pools them"):
+        Tokenizer(DIM, config, identifiers_of_kind(kind, ID))  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def _under(prefix: str, record: State) -> State:
 
 def test_laplacian_ids_equal_the_recorded_ones_up_to_the_basis(shared: Path) -> None:
     """Projectors on the span of the identifiers, graph by graph: signs and degenerate bases are free."""
-    from tokengt import IdentifierConfig
+    from tokengt import LaplacianIds
     from tokengt.models.tokengt.identifiers import identify
 
     record = load_file(shared / "oracle" / "lap8.safetensors")
@@ -116,7 +116,7 @@ def test_laplacian_ids_equal_the_recorded_ones_up_to_the_basis(shared: Path) -> 
         Graph(num_nodes=len(record[f"graph/{i}/x"]), edge_index=record[f"graph/{i}/edge_index"]) for i in range(5)
     ]
     batch = GraphBatch.collate(members)
-    ours = identify(batch, IdentifierConfig("laplacian", 8))
+    ours = identify(batch, LaplacianIds(8))
     assert ours is not None
     compared = 0
     for rows in torch.arange(batch.num_nodes).split(batch.nodes.host_lengths.tolist()):

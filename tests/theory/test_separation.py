@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graphs import graphs
-from tokengt import Graph, GraphBatch, IdentifierConfig
+from tokengt import Graph, GraphBatch, OrfIds
 from tokengt.models.tokengt.identifiers import IdentifierKind, identify
 from tokengt.theory.basis import weight_basis_on
 from tokengt.theory.graphs import cycle, path, relabelled, star, two_triangles
@@ -133,7 +133,7 @@ def test_identifiers_that_travel_with_their_nodes_give_the_same_output() -> None
     """What is random in an output is the identifiers alone: the model itself is invariant."""
     graph = cycle(6)
     model = random_model(SeparationConfig(kind="orf", id_dim=6), 0)
-    ids = identify(GraphBatch.collate([graph]), IdentifierConfig(kind="orf", dim=6)).nodes
+    ids = identify(GraphBatch.collate([graph]), OrfIds(dim=6)).nodes
     new_number = torch.randperm(6, generator=generator())
     moved = Graph(num_nodes=6, edge_index=new_number[graph.edge_index])
     assert torch.allclose(model(graph, node_ids=ids), model(moved, node_ids=ids[new_number.argsort()]))

@@ -158,7 +158,10 @@ def test_scaffolds_stay_together(tmp_path: Path) -> None:
         ({"target": ()}, "there is no target to learn; name one with --target"),
         ({"target": "y", "split": "half"}, "no column 'half'"),
         ({"target": "y", "preset": "huge"}, "preset 'huge' is unknown; expected one of auto, small"),
-        ({"target": "y", "settings": {"training.epoch": 3}}, "training.epoch is unknown; expected one of epochs"),
+        (
+            {"target": "y", "settings": {"training.epoch": 3}},
+            r"training.epoch is unknown \(did you mean epochs\?\); expected one of epochs",
+        ),
         (
             {"target": "y", "settings": {"training.epochs": "many"}},
             "epochs is 'many'; expected a whole number",

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from tokengt.attention.softmax import Backend
 from tokengt.bench.shapes import Shape
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig
+from tokengt.models.tokengt.identifiers import IdentifierConfig, NearOrthonormalIds, OrfIds
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.presets import Ids, regression, small
@@ -176,4 +176,4 @@ def _identifiers(config: BenchConfig, laplacian: IdentifierConfig) -> Identifier
     """The paper's widths: Lap 16, ORF 64."""
     if config.ids == "laplacian":
         return laplacian
-    return IdentifierConfig("near_orthonormal" if config.shape == "physics" else "orf", 64)
+    return NearOrthonormalIds(64) if config.shape == "physics" else OrfIds(64)

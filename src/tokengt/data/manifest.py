@@ -149,7 +149,4 @@ def read_manifest(folder: Path) -> Manifest:
     found = data.get("format") if isinstance(data, dict) else None
     if found != FORMAT:
         raise ValueError(f"{path} has format {found!r}; expected {FORMAT!r}")
-    try:
-        return from_dict(Manifest, data, str(path))
-    except TypeError as error:
-        raise ValueError(f"{path} is not complete: {error}") from error
+    return from_dict(Manifest, data, str(path))

@@ -15,7 +15,7 @@ from tokengt.block import EncoderConfig
 from tokengt.data.hypergraphs import LabelledHypergraph
 from tokengt.graph import Graph
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig, identify
+from tokengt.models.tokengt.identifiers import LaplacianIds, identify
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.structure.adjacency import adjacency_pairs
@@ -142,7 +142,7 @@ def model_config(batch: GraphBatch, num_classes: int, config: HypergraphConfig) 
     return TokenGTConfig(
         dim=config.width,
         tokens=TokensConfig.for_batch(batch),
-        identifiers=IdentifierConfig(kind="laplacian", dim=config.id_dim, which="both_ends", sign_flip=False),
+        identifiers=LaplacianIds(dim=config.id_dim, which="both_ends", sign_flip=False),
         encoder=EncoderConfig(
             num_layers=config.num_layers,
             num_heads=config.num_heads,

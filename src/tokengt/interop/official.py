@@ -19,14 +19,14 @@ from tokengt.attention import AttentionConfig
 from tokengt.block import EncoderConfig
 from tokengt.models.features import FeatureSpec
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig, IdentifierKind
+from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, OrfIds, RandomIds
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 
 _ROWS_A_COLUMN = 512
 _GRAPH = "encoder.graph_encoder."
 _FEATURE = _GRAPH + "graph_feature."
-_ID_ENCODERS: dict[str, IdentifierKind] = {"lap": "laplacian", "orf": "orf", "rand": "random"}
+_ID_ENCODERS = ("lap", "orf", "rand")
 
 
 def model_from_official(state_dict: Mapping[str, Tensor], args: Mapping[str, Any] | Namespace) -> TokenGT:
@@ -185,10 +185,12 @@ def _identifiers(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Ide
     if len(found) > 1:
         raise ValueError(f"the checkpoint mixes {' and '.join(found)} identifiers; expected one kind")
     if not found:
-        return IdentifierConfig(kind="none")
-    return IdentifierConfig(
-        kind=_ID_ENCODERS[found[0]],
-        dim=state[f"{_FEATURE}{found[0]}_encoder.weight"].shape[1] // 2,
+        return NoIds()
+    dim = state[f"{_FEATURE}{found[0]}_encoder.weight"].shape[1] // 2
+    if found[0] != "lap":
+        return OrfIds(dim) if found[0] == "orf" else RandomIds(dim)
+    return LaplacianIds(
+        dim=dim,
         sign_flip=bool(options.get("lap_node_id_sign_flip", False)),
         dropout=float(options.get("lap_node_id_eig_dropout", 0.0)),
     )

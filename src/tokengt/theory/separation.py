@@ -21,7 +21,7 @@ from tokengt.batch import GraphBatch
 from tokengt.block import Block, EncoderConfig
 from tokengt.graph import Graph
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig, IdentifierKind
+from tokengt.models.tokengt.identifiers import IdentifierKind, identifiers_of_kind
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.models.tokengt.tokens import Tokenizer, TokensConfig
 from tokengt.theory.construction.layout import Layout
@@ -211,7 +211,7 @@ def random_model(config: SeparationConfig, seed: int) -> TokenGT:
         TokenGTConfig(
             dim=layout.dim,
             tokens=TokensConfig(graph_token=False),
-            identifiers=IdentifierConfig(kind=config.kind, dim=config.id_dim),
+            identifiers=identifiers_of_kind(config.kind, config.id_dim),
             encoder=EncoderConfig(
                 num_layers=config.num_layers,
                 num_heads=layout.num_heads,

@@ -13,6 +13,7 @@ from tokengt.data.splits import Fractions, Split, column_split, fold_splits, ran
 from tokengt.data.store import Store
 from tokengt.interop.molecules import MoleculePolicy, scaffolds
 from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.identifiers import LaplacianIds
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.structure.tuples import merge_directions
@@ -196,7 +197,7 @@ def resolve_model(preset: TokenGTConfig, store: Store, task: Task, *, keep_token
     """The preset, made to read this store and to predict this task; a trained model keeps its own tokens."""
     level = store.manifest.level
     identifiers = preset.identifiers
-    if len(store) == 1 and level != "graph":
+    if isinstance(identifiers, LaplacianIds) and len(store) == 1 and level != "graph":
         # Signs that change at every step would hide the one graph's nodes from a model that must know them apart.
         identifiers = replace(identifiers, sign_flip=False)
     known = FeatureSpec.of(store.graphs.graph_features)

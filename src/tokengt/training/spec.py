@@ -13,6 +13,7 @@ from tokengt.config import from_dict, to_dict
 from tokengt.data.manifest import Source
 from tokengt.files import checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
+from tokengt.models.legacy import model_from_v1
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training.config import TrainingConfig
 from tokengt.training.parts import Level
@@ -124,10 +125,9 @@ def read_run(folder: Path) -> RunSpec:
     found = data.pop("format", None) if isinstance(data, dict) else None
     if found != _FORMAT:
         raise ValueError(f"{file} has format {found!r}; expected {_FORMAT!r}")
-    try:
-        return from_dict(RunSpec, data, str(file))
-    except TypeError as error:
-        raise ValueError(f"{file} is not complete: {error}") from error
+    if isinstance(data.get("model"), dict) and "kind" not in data["model"]:
+        data["model"] = model_from_v1(data["model"])
+    return from_dict(RunSpec, data, str(file))
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _meanings(first: TokenGTConfig, second: TokenGTConfig) -> list[tuple[str, An
     """Settings that no weight's shape shows, in both models: what the weights were trained to be used with."""
     names = (
         "identifiers.kind",
-        "identifiers.which",
+        *(["identifiers.which"] if first.identifiers.kind == second.identifiers.kind == "laplacian" else []),
         "encoder.num_heads",
         "encoder.activation",
         "encoder.norm",

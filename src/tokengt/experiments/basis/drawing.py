@@ -14,7 +14,16 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.draws import GeneratorDraws
-from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers, identify, orthogonal_random_features
+from tokengt.models.tokengt.identifiers import (
+    FirstOrderOrfIds,
+    IdentifierConfig,
+    Identifiers,
+    LaplacianIds,
+    NoIds,
+    OrfIds,
+    identify,
+)
+from tokengt.models.tokengt.orthogonal import orthogonal_random_features
 from tokengt.ragged import Segments, interleave
 
 
@@ -41,7 +50,7 @@ def evaluation_identifiers(
     Laplacian eigenvectors are in their canonical basis. Random kinds come from a generator, not from each graph's key:
     complete graphs of one size are one graph to the key, and would all have the same draw.
     """
-    generator = None if config.kind == "laplacian" else torch.Generator().manual_seed(seed)
+    generator = None if isinstance(config, LaplacianIds) else torch.Generator().manual_seed(seed)
     found = identify(batch, config, generator=generator)
     return None if found is None else padded_identifiers(batch, found)
 
@@ -83,11 +92,11 @@ class FreshIdentifiers:
     def of(cls, batch: GraphBatch, config: IdentifierConfig, generator: torch.Generator) -> "FreshIdentifiers":
         sizes, device = batch.nodes.host_lengths, generator.device
         most_nodes, most_tokens = int(sizes.max()), int((sizes + batch.edges.host_lengths).max())
-        if config.kind == "orf" and most_nodes > config.dim:
+        if isinstance(config, OrfIds) and most_nodes > config.dim:
             raise ValueError(
                 f"a graph has {most_nodes} nodes; orthonormal identifiers of width {config.dim} need fewer"
             )
-        vectors = evaluation_identifiers(batch, config, 0) if config.kind == "laplacian" else None
+        vectors = evaluation_identifiers(batch, config, 0) if isinstance(config, LaplacianIds) else None
         known = None if vectors is None else vectors.to(device)
         return cls(config, sizes.to(device), most_nodes, most_tokens, known, generator)
 
@@ -97,19 +106,21 @@ class FreshIdentifiers:
 
         Rows that a graph does not have may hold anything.
         """
-        kind, count, dim = self.config.kind, len(graphs), self.config.dim
-        if kind == "none":
-            return None
-        if kind == "laplacian":
-            assert self.vectors is not None
-            chosen = self.vectors.index_select(0, graphs)
-            return chosen * self._normal(count, 1, dim).sign() if self.config.sign_flip else chosen
-        if kind == "orf":
-            return self._orthonormal(graphs)
-        if kind == "orf_first_order":
-            return self._shared_rows(count)
-        rows = self.most_tokens if self.config.first_order else self.most_nodes
-        return F.normalize(self._normal(count, rows, dim), dim=2)
+        count = len(graphs)
+        match self.config:
+            case NoIds():
+                return None
+            case LaplacianIds(dim=dim, sign_flip=sign_flip):
+                assert self.vectors is not None
+                chosen = self.vectors.index_select(0, graphs)
+                return chosen * self._normal(count, 1, dim).sign() if sign_flip else chosen
+            case OrfIds():
+                return self._orthonormal(graphs)
+            case FirstOrderOrfIds():
+                return self._shared_rows(count)
+            case _:
+                rows = self.most_tokens if self.config.first_order else self.most_nodes
+                return F.normalize(self._normal(count, rows, self.config.dim), dim=2)
 
     def _orthonormal(self, graphs: Int[Tensor, " chosen"]) -> Float[Tensor, "chosen nodes id_dim"]:
         """A Haar matrix of each graph's own size, the rest zero."""

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from tokengt import presets
 from tokengt.data.synthetic import BarabasiAlbertConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig, IdentifierKind
+from tokengt.models.tokengt.identifiers import IdentifierKind, LaplacianIds, identifiers_of_kind
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.structure.tuples import bell_number
 
@@ -182,10 +182,13 @@ class BasisConfig:
     def model(self, setting: Setting, kind: Input) -> TokenGTConfig:
         """``presets.basis`` with the setting's identifiers."""
         base = presets.basis()
+        identifiers = identifiers_of_kind(setting.ids, setting.id_dim(kind))
+        if isinstance(identifiers, LaplacianIds):
+            identifiers = replace(identifiers, sign_flip=self.sign_flip)
         return replace(
             base,
             dim=self.width,
             tokens=replace(base.tokens, type_ids=setting.kinds > 0),
-            identifiers=IdentifierConfig(setting.ids, setting.id_dim(kind), sign_flip=self.sign_flip),
+            identifiers=identifiers,
             encoder=replace(base.encoder, head_dim=self.head_dim, mlp_dim=self.width, input_dropout=self.input_dropout),
         )

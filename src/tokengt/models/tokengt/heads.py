@@ -19,9 +19,9 @@ class HeadConfig:
     """What is predicted.
 
     Args:
-        level: one row a "graph", a "node", a listed "edge" (in the order of ``edge_index``), or a queried pair of
-            nodes, edge or not ("link").
-        out_dim: outputs a row (tasks or classes).
+        level: one row per "graph", per "node", per listed "edge" (in the order of ``edge_index``), or per queried pair
+            of nodes, edge or not ("link").
+        out_dim: outputs per row (tasks or classes).
         readout: graph level only: the [graph] token, or the sum over all other tokens (Theorem 2).
         mlp: Linear, GELU, LayerNorm, Linear (the authors' code) instead of one linear map (the paper).
         symmetric: link level only: (u, v) and (v, u) score alike.
@@ -50,6 +50,15 @@ class HeadConfig:
             raise ValueError("a head is either the authors' MLP or one of your widths; set mlp or hidden, not both")
         if self.activation not in ("gelu", "relu"):
             raise ValueError(f"head activation is {self.activation!r}; expected 'gelu' or 'relu'")
+        # What would do nothing is refused, or a config would say what the model does not do.
+        if self.level != "graph" and self.readout != "token":
+            raise ValueError(f"readout {self.readout!r} is for heads of level 'graph'; this one's is {self.level!r}")
+        if self.level != "link" and not self.symmetric:
+            raise ValueError(f"symmetric=False is for heads of level 'link'; this one's is {self.level!r}")
+        if self.activation != "gelu" and not self.hidden:
+            raise ValueError(
+                f"activation {self.activation!r} is for a head with hidden layers; give hidden, or leave it"
+            )
 
 
 class Head(nn.Module):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,9 +15,10 @@ from tokengt.attention import AttentionConfig
 from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.interop.pyg import as_batch
+from tokengt.models.legacy import model_from_v1
 from tokengt.models.pretrained import read_model, write_model
 from tokengt.models.tokengt.heads import Head, HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig, given_identifiers, identify
+from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, given_identifiers, identify
 from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
 from tokengt.tracing import eager_only
@@ -36,17 +37,16 @@ class TokenGTConfig:
         head: what is predicted.
     """
 
+    kind: Literal["tokengt"] = field(default="tokengt", init=False)
     dim: int = 128
     tokens: TokensConfig = field(default_factory=TokensConfig)
-    identifiers: IdentifierConfig = field(default_factory=IdentifierConfig)
+    identifiers: IdentifierConfig = field(default_factory=LaplacianIds)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     head: HeadConfig = field(default_factory=HeadConfig)
 
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise ValueError(f"dim is {self.dim}; expected at least 1")
-        if self.head.level == "graph" and self.head.readout == "token" and not self.tokens.graph_token:
-            raise ValueError("a graph head reads the [graph] token; set tokens.graph_token=True or head.readout='sum'")
 
     def to_dict(self) -> dict[str, Any]:
         return configs.to_dict(self)
@@ -74,6 +74,9 @@ class TokenGT(nn.Module):
         super().__init__()
         if not isinstance(config, TokenGTConfig):
             raise ValueError(f"a TokenGT is built from a TokenGTConfig, got {type(config).__name__}")
+        # Asked of the model, not of its config: settings and the fit to the data change a config one after the other.
+        if config.head.level == "graph" and config.head.readout == "token" and not config.tokens.graph_token:
+            raise ValueError("a graph head reads the [graph] token; set tokens.graph_token=True or head.readout='sum'")
         self.config = config
         self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers)
         self.encoder = Encoder(config.dim, config.encoder)
@@ -156,10 +159,11 @@ class TokenGT(nn.Module):
         """Read what :meth:`save_pretrained` wrote, in evaluation mode; anything else is refused."""
         description, state = read_model(Path(folder))
         try:
-            model = cls(TokenGTConfig.from_dict(description))
+            known = description if "kind" in description else model_from_v1(description)
+            model = cls(TokenGTConfig.from_dict(known))
             model.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
             model.load_state_dict(state)
-        except (TypeError, RuntimeError) as error:
+        except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"{folder}: config.json does not describe the weights beside it ({reason})") from error
         return model.to(device).eval()

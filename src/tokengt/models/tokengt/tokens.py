@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch, MergedEdges
 from tokengt.interop.pyg import as_batch
 from tokengt.models.features import FeatureEncoder, FeatureSpec
-from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers
+from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers, NoIds
 from tokengt.ragged import Segments, interleave, reorder, segment_sum
 from tokengt.structure.tuples import bell_number, equality_patterns, merge_directions
 
@@ -48,7 +48,7 @@ class TokensConfig:
         graph_token: the special token [graph].
         null_token: the special token [null].
         type_ids: the type identifiers E.
-        pool_mlp: rho is a two-layer MLP instead of a linear map.
+        pool_mlp: rho is a two-layer MLP instead of a linear map; refused by a model without pooled tokens.
     """
 
     node_features: FeatureSpec = field(default_factory=FeatureSpec)
@@ -154,9 +154,14 @@ class Tokenizer(nn.Module):
         self.type_embedding = nn.Embedding(config.num_types, dim) if config.type_ids else None
         specials = config.graph_token + config.null_token
         self.special_tokens = nn.Parameter(torch.zeros(specials, dim)) if specials else None
-        # First-order identifiers come one a token: nothing to concatenate or to pool.
-        per_node = identifiers.kind != "none" and not identifiers.first_order
+        # First-order identifiers come one per token: nothing to concatenate or to pool.
+        per_node = not (isinstance(identifiers, NoIds) or identifiers.first_order)
         pools = per_node and (config.layout == "undirected" or config.hyperedges)
+        if config.pool_mlp and not pools:
+            raise ValueError(
+                "tokens.pool_mlp is how node identifiers are pooled, and no token here pools them; leave it false, or "
+                "give the model undirected edges or hyperedges, and one identifier per node"
+            )
         self.id_pool = _pool(identifiers.dim, dim, config.pool_mlp) if pools else None
         concatenates = per_node and config.layout == "directed"
         width = identifiers.dim * (config.order if concatenates else 1)

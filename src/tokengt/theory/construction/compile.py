@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tokengt.block import Block, EncoderConfig
 from tokengt.models.features import FeatureSpec
 from tokengt.models.tokengt.heads import Head, HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig
+from tokengt.models.tokengt.identifiers import OrfIds
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.models.tokengt.tokens import Tokenizer, TokensConfig
 from tokengt.theory.construction.gates import (
@@ -123,9 +123,9 @@ def compile_ign(
     layers = equivariant_layers(ign)
     sigma = activation_map(ign.config.activation, recipe.activation, recipe.pieces)
     units = layer_chain(layers, recipe, sigma, last=True)
-    head = HeadConfig(
-        out_dim=ign.config.out_dim, readout="sum", hidden=ign.config.mlp_dims, activation=ign.config.activation
-    )
+    hidden = ign.config.mlp_dims
+    activation_of_head: Activation = ign.config.activation if hidden else "gelu"
+    head = HeadConfig(out_dim=ign.config.out_dim, readout="sum", hidden=hidden, activation=activation_of_head)
     model = _pour(layers, units, recipe, head)
     _pour_readout(model.head, ign, recipe.layout)
     return model
@@ -205,7 +205,7 @@ def _pour(layers: Sequence[EquivariantLinear], units: Sequence[Units], recipe: R
             order=layout.order,
             graph_token=False,
         ),
-        identifiers=IdentifierConfig(kind="orf", dim=layout.id_dim),
+        identifiers=OrfIds(dim=layout.id_dim),
         encoder=EncoderConfig(
             num_layers=len(layers),
             num_heads=layout.num_heads,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.block import Block
 from tokengt.models.features import FeatureSpec
-from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers
+from tokengt.models.tokengt.identifiers import Identifiers, OrfIds
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
 from tokengt.theory.basis import multi_indices, token_patterns
 from tokengt.theory.construction.bounds import UNIT_ROUNDING, attention_bound, ign_bound, layer_bound
@@ -135,7 +135,7 @@ def augmented_tokens(x: Float[Tensor, "*nodes dim"], node_ids: Float[Tensor, "n 
         order=layout.order,
         graph_token=False,
     )
-    tokenizer = Tokenizer(layout.dim, config, IdentifierConfig(kind="orf", dim=layout.id_dim)).double()
+    tokenizer = Tokenizer(layout.dim, config, OrfIds(dim=layout.id_dim)).double()
     pour_tokenizer(tokenizer, layout)
     with torch.no_grad():
         tokens: TokenBatch = tokenizer(GraphBatch.collate([tensor_graph(x)]), Identifiers(node_ids))
