@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 2
 # prepared once, and a worker that has finished takes tests from one that has not.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test check slow docs bench clean
+.PHONY: demo test check slow docs pictures bench clean
 
 # Matrices this small gain little from a second thread, and wait long for it when another program has the core.
 # The tests use every core by running in several processes, with one thread in each.
@@ -41,6 +41,10 @@ slow: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
+
+pictures: $(STAMP)
+	$(BIN)/python docs/pictures/overview.py
+	$(BIN)/python docs/pictures/results.py
 
 docs: $(STAMP)
 	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'

@@ -1,6 +1,6 @@
 """The one picture of the README: a graph, its tokens, a plain Transformer, a prediction.
 
-python docs/pictures/overview.py     writes docs/images/overview.png
+``make pictures`` runs it and writes docs/images/overview.png.
 """
 
 from pathlib import Path

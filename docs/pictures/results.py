@@ -1,6 +1,6 @@
 """The pictures of docs/results.md, drawn from what the experiments and benchmarks wrote.
 
-python docs/pictures/results.py     writes docs/images/*.png
+``make pictures`` runs it and writes docs/images/*.png.
 """
 
 import json
