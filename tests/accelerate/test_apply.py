@@ -7,13 +7,19 @@ import pytest
 import torch
 from torch import nn
 
-from tests.graphs import small_model
-from tokengt import Graph, GraphBatch
+from tests.graphs import odd_graphs, small_model
+from tokengt import GraphBatch
 from tokengt.accelerate import accelerate, forget, steps_replayed
 from tokengt.accelerate.encoder import FastEncoder
 from tokengt.block import EncoderConfig
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.transformer import Encoder
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' type checks do not trace; ``compilations.py`` compiles."""
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
 
 
 @pytest.fixture
@@ -23,12 +29,11 @@ def model() -> TokenGT:
 
 @pytest.fixture
 def batch() -> GraphBatch:
-    ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
-    return GraphBatch.collate([Graph(edge_index=ring, num_nodes=4), Graph(num_nodes=2)])
+    return GraphBatch.collate(odd_graphs())
 
 
 def test_a_fast_model_is_the_same_model(model: TokenGT, batch: GraphBatch) -> None:
-    fast = accelerate(model, device="cpu", backend="eager")
+    fast = accelerate(model, device="cpu")
     assert type(fast) is TokenGT
     assert isinstance(fast.encoder, FastEncoder)
     assert type(model.encoder) is Encoder
@@ -40,7 +45,7 @@ def test_a_fast_model_is_the_same_model(model: TokenGT, batch: GraphBatch) -> No
 
 def test_what_one_learns_the_other_knows(model: TokenGT, batch: GraphBatch) -> None:
     names, before = list(model.state_dict()), model.eval()(batch)
-    fast = accelerate(model, device="cpu", backend="eager").train()
+    fast = accelerate(model, device="cpu").train()
     optimizer = torch.optim.SGD(fast.parameters(), lr=0.1)
     fast(batch).square().sum().backward()
     optimizer.step()
@@ -53,7 +58,7 @@ def test_what_one_learns_the_other_knows(model: TokenGT, batch: GraphBatch) -> N
 
 
 def test_copies_are_plain(model: TokenGT, batch: GraphBatch) -> None:
-    fast = accelerate(model, device="cpu", backend="eager").eval()
+    fast = accelerate(model, device="cpu").eval()
     for copy in (deepcopy(fast), pickle.loads(pickle.dumps(fast))):
         assert type(copy.encoder) is Encoder
         assert list(copy.state_dict()) == list(model.state_dict())
