@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tokengt.fused import Branch
 from torch import Tensor, nn
 
 from tokengt import block as block_module
 from tokengt import fused
 from tokengt.block import Block, EncoderConfig
-from tokengt.fused import Branch
 from tokengt.ragged import Segments
 from tokengt.transformer import Encoder, RowLinks
 

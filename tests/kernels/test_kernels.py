@@ -14,12 +14,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
-
-from tokengt.attention import AttentionConfig, MultiheadAttention, kernels, softmax_attention
 from tokengt.attention.kernels import kernel_plan, packed_favor, takes_favor
 from tokengt.attention.kernels.cuts import find_cuts, make_cuts
 from tokengt.attention.kernels.plan import Plan, Tiling, choose_tiling, make_plan, padded_width
+from torch import Tensor
+
+from tokengt.attention import AttentionConfig, MultiheadAttention, kernels, softmax_attention
 from tokengt.ragged import Segments
 
 ITEMS = torch.zeros(3, 0, dtype=torch.int32)
