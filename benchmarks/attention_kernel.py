@@ -25,11 +25,13 @@ from molecules import read_molecules
 from torch import Tensor
 
 from tokengt.attention import softmax_attention
-from tokengt.attention.kernels import launch, packed_attention
-from tokengt.attention.kernels.launch import Heads, Launch, run_backward, run_forward
-from tokengt.attention.kernels.op import packed_attention_op
-from tokengt.attention.kernels.plan import Tiling, choose_tiling, make_plan
-from tokengt.attention.softmax import Backend
+from tokengt.attention.plan import SoftmaxBackend
+from tokengt.kernels import packed_launch as launch
+from tokengt.kernels.attend import tiled_attention
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.packed_launch import Launch, run_backward, run_forward
+from tokengt.kernels.packed_op import packed_attention_op
+from tokengt.kernels.tiles import Tiles, Tiling, choose_tiling, make_tiles
 from tokengt.ragged import Segments
 
 PAPER, LAYERS, MOLECULES = Heads(32, 24, 24), 12, 1024
@@ -63,16 +65,13 @@ def split(qkv: Tensor, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
     return query.unflatten(1, shape), key.unflatten(1, shape), value.unflatten(1, shape)
 
 
+def tiles_of(segments: Segments, heads: Heads, bytes_each: int = 2) -> Tiles:
+    return make_tiles(segments, choose_tiling(heads.key, heads.value, bytes_each))
+
+
 def attend(qkv: Tensor, segments: Segments, heads: Heads, dropout: float = 0.0, seed: Tensor | None = None) -> Tensor:
-    return packed_attention(
-        qkv,
-        segments,
-        num_heads=heads.count,
-        head_dim=heads.key,
-        value_dim=heads.value,
-        dropout=dropout,
-        seed=seed,
-    )
+    tiles = tiles_of(segments, heads, qkv.element_size())
+    return tiled_attention(qkv, tiles, heads, dropout=dropout, seed=seed)
 
 
 @contextmanager
@@ -155,24 +154,25 @@ def floor_ms(tokens: int, heads: Heads, bytes_each: int) -> float:
 
 def compare(lengths: list[int], sample: str, layout: str) -> list[dict[str, Any]]:
     segments, rows = segments_of(lengths), []
+    tiles = tiles_of(segments, PAPER)  # once per batch, as a model does
     shape = f"{LAYERS} layers, 32 heads of 24, {MOLECULES} molecules of {sample}, {segments.total} tokens"
     layers = [
         torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16().requires_grad_() for _ in range(LAYERS)
     ]
     grads = [torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16() for _ in range(LAYERS)]
 
-    def system(backend: Backend, dropout: float) -> Callable[[], object]:
+    def system(backend: SoftmaxBackend, dropout: float) -> Callable[[], object]:
         def step() -> None:
             for qkv, grad in zip(layers, grads, strict=True):
                 if backend == "triton":
-                    out = attend(qkv, segments, PAPER, dropout)
+                    out = tiled_attention(qkv, tiles, PAPER, dropout=dropout)
                 else:
                     out = softmax_attention(*split(qkv, PAPER), segments, dropout=dropout, backend=backend)
                 torch.autograd.grad(out, qkv, grad)
 
         return step
 
-    systems: list[tuple[Backend, float]] = [
+    systems: list[tuple[SoftmaxBackend, float]] = [
         ("triton", 0.0), ("triton", 0.1), ("varlen", 0.0), ("bucketed", 0.0), ("bucketed", 0.1),
     ]  # fmt: skip
     for backend, dropout in systems:
@@ -201,17 +201,17 @@ def compare(lengths: list[int], sample: str, layout: str) -> list[dict[str, Any]
 
 def pass_ms(segments: Segments, tiling: Tiling, dropout: float, *, backward: bool) -> float:
     """One layer's forward or backward, replayed."""
-    plan = make_plan(segments, tiling)
+    tiles = make_tiles(segments, tiling)
     qkv = torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16()
     seed = torch.tensor(1, device=DEVICE) if dropout else None
-    out, sums = packed_attention_op(qkv, plan.items, plan.buckets, seed, *vars(PAPER).values(), dropout)
+    out, sums = packed_attention_op(qkv, tiles.items, tiles.buckets, seed, *vars(PAPER).values(), dropout)
     grad, result = torch.randn_like(out), torch.empty_like(qkv)
 
     def call() -> None:
         if backward:
-            run_backward(qkv, out, grad, sums, plan.items, plan.buckets, seed, PAPER, dropout, result)
+            run_backward(qkv, out, grad, sums, tiles.items, tiles.buckets, seed, PAPER, dropout, result)
         else:
-            run_forward(qkv, plan.items, plan.buckets, seed, PAPER, dropout, out, sums)
+            run_forward(qkv, tiles.items, tiles.buckets, seed, PAPER, dropout, out, sums)
 
     return milliseconds(replayed(call))[0]
 
@@ -244,7 +244,7 @@ def crossing() -> list[dict[str, Any]]:
     for length in (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048):
         segments = segments_of([length] * (48_000 // length))
         row: dict[str, Any] = {"length": length, "tokens": segments.total, "heads": "32 of 24"}
-        systems: list[tuple[Backend, float]] = [
+        systems: list[tuple[SoftmaxBackend, float]] = [
             ("triton", 0.0), ("triton", 0.1), ("varlen", 0.0), ("bucketed", 0.0), ("bucketed", 0.1),
         ]  # fmt: skip
         for backend, dropout in systems:
@@ -258,14 +258,14 @@ def crossing() -> list[dict[str, Any]]:
     return rows
 
 
-def layer_ms(segments: Segments, backend: Backend, dropout: float) -> float:
+def layer_ms(segments: Segments, backend: SoftmaxBackend, dropout: float) -> float:
     """One layer's forward and backward, replayed."""
     qkv = torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16().requires_grad_()
-    grad = torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16()
+    grad, tiles = torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16(), tiles_of(segments, PAPER)
 
     def step() -> None:
         if backend == "triton":
-            out = attend(qkv, segments, PAPER, dropout)
+            out = tiled_attention(qkv, tiles, PAPER, dropout=dropout)
         else:
             out = softmax_attention(*split(qkv, PAPER), segments, dropout=dropout, backend=backend)
         torch.autograd.grad(out, qkv, grad)

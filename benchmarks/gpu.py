@@ -22,7 +22,7 @@ from molecules import read_molecules
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tokengt import AttentionConfig, EncoderConfig, Graph, GraphBatch, TokenGT, TokenGTConfig
+from tokengt import EncoderConfig, FavorConfig, Graph, GraphBatch, SoftmaxConfig, TokenGT, TokenGTConfig
 from tokengt.attention import draw_projection, favor_attention, softmax_attention
 from tokengt.bench.padded import PaddedTokenGT
 from tokengt.models.tokengt.identifiers import identifiers_of_kind, identify
@@ -101,9 +101,9 @@ def check_model(batch: GraphBatch) -> dict[str, float]:
     errors = {}
     few = batch.select(torch.arange(64))
     for kind in ("laplacian", "orf", "near_orthonormal"):
-        for attention in ("softmax", "favor"):
+        for attention in (SoftmaxConfig(), FavorConfig()):
             torch.manual_seed(0)
-            encoder = EncoderConfig(2, 4, attention=AttentionConfig(kind=attention))  # type: ignore[arg-type]
+            encoder = EncoderConfig(2, 4, attention=attention)
             ids = identifiers_of_kind(kind, 16)  # type: ignore[arg-type]
             model = TokenGT(TokenGTConfig(64, molecule_tokens(), ids, encoder)).eval()
             exact = model.double()(few).detach()
@@ -163,7 +163,7 @@ def measure(batch: GraphBatch) -> list[dict[str, Any]]:
     for dropout in (0.0, 0.1):
         for ids in ("laplacian", "orf") if dropout == 0 else ("laplacian",):
             config = regression(ids)  # type: ignore[arg-type]
-            encoder = replace(config.encoder, attention=AttentionConfig(dropout=dropout), drop_path=0.0)
+            encoder = replace(config.encoder, attention=SoftmaxConfig(dropout=dropout), drop_path=0.0)
             model = TokenGT(replace(config, encoder=encoder)).to(GPU)
             data = batch.select(chosen).to(GPU)
             systems: dict[str, nn.Module] = {"padded": PaddedTokenGT(model), "packed": model}

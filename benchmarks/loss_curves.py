@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from tokengt.attention import AttentionConfig
+from tokengt.attention import SoftmaxConfig
 from tokengt.data.batching import epoch_steps
 from tokengt.data.store import Store
 from tokengt.files import write_whole
@@ -55,7 +55,7 @@ PRECISIONS = ("float32", "bfloat16")
 def trainer_of(store: Path, path: str, seed: int, precision: Any, device: Any) -> Trainer:
     opened = Store.open(store).with_facts([LaplacianVectors(16)], progress=False)
     preset = regression()
-    attention = AttentionConfig(dropout=0.1, backend="bucketed" if path == "plain" else "triton")
+    attention = SoftmaxConfig(dropout=0.1, backend="bucketed" if path == "plain" else "triton")
     encoder = replace(preset.encoder, num_layers=LAYERS, num_heads=HEADS, mlp_dim=DIM, attention=attention)
     torch.manual_seed(seed)
     model = TokenGT(replace(preset, dim=DIM, encoder=encoder))

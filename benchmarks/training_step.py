@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from molecules import interleaved, median_ratio, read_molecules
 from torch import Tensor, nn
 
-from tokengt import AttentionConfig, EncoderConfig, GraphBatch, LaplacianIds, TokenGT, TokenGTConfig
+from tokengt import EncoderConfig, GraphBatch, LaplacianIds, SoftmaxConfig, TokenGT, TokenGTConfig
 from tokengt.bench.padded import PaddedTokenGT
 from tokengt.presets import molecule_tokens
 
@@ -30,7 +30,7 @@ Layout = Literal["directed", "undirected"]
 def build(layout: Layout, dropout: float) -> TokenGT:
     """A model of the paper's proportions (MLP as wide as the tokens), small enough for two cores."""
     tokens = replace(molecule_tokens(), layout=layout)
-    attention = AttentionConfig(dropout=dropout)
+    attention = SoftmaxConfig(dropout=dropout)
     encoder = EncoderConfig(LAYERS, HEADS, mlp_dim=DIM, attention=attention, mlp_dropout=dropout, input_norm=True)
     torch.manual_seed(0)
     return TokenGT(TokenGTConfig(DIM, tokens, LaplacianIds(16), encoder))

@@ -46,9 +46,7 @@ def encoder_of(**changes: object) -> Encoder:
 
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
 @pytest.mark.parametrize("asks", ["all rows", "some rows", "one block"])
-def test_an_encoder_by_row_kernels_is_the_plain_one(
-    asks: str, activation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_kernels_give_the_plain_encoder(asks: str, activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = encoder_of(activation=activation, **({"num_layers": 1} if asks == "one block" else {}))
     for parameter in encoder.parameters():
         nn.init.normal_(parameter, std=0.3)

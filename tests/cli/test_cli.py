@@ -57,16 +57,16 @@ def test_errors_are_one_sentence() -> None:
 def test_unknown_choices_are_value_errors() -> None:
     """Outside the tests nobody checks types, so configs check their own choices."""
     code = """
-from tokengt import AttentionConfig, EncoderConfig, HeadConfig, LaplacianIds, TokenGTConfig, TokensConfig
+from tokengt import EncoderConfig, HeadConfig, LaplacianIds, SoftmaxConfig, TokenGTConfig, TokensConfig
 for build in (
     lambda: TokenGTConfig.from_dict({"identifiers": {"kind": "laplace"}}),
-    lambda: AttentionConfig(kind="linear"),
+    lambda: TokenGTConfig.from_dict({"encoder": {"attention": {"kind": "linear"}}}),
     lambda: EncoderConfig(activation="tanh"),
     lambda: HeadConfig(level="graphs"),
     lambda: HeadConfig(readout="max"),
     lambda: TokensConfig(layout="both"),
     lambda: LaplacianIds(which="highest"),
-    lambda: AttentionConfig(backend="flash"),
+    lambda: SoftmaxConfig(backend="flash"),
 ):
     try:
         build()
