@@ -119,11 +119,16 @@ def test_predict_averages_draws_and_returns_their_spread() -> None:
     assert torch.allclose(std, runs.std(0), atol=1e-6)
     single = model.predict(batch)
     assert torch.equal(single.mean, model(batch))
-    assert torch.equal(single.std, torch.zeros_like(single.std))
+    assert single.std is None
     canonical = small_model(ids=LaplacianIds(6))
     assert canonical.predict(batch, draws=3).std.max() > 0
     blind = small_model(ids=NoIds())
-    assert blind.predict(batch, draws=3).std.max() < 1e-6
+    with pytest.raises(ValueError, match="no identifiers to draw; take the draws over dropout"):
+        blind.predict(batch, draws=3)
+    own = torch.randn(batch.num_nodes, canonical.config.identifiers.dim)
+    assert torch.equal(canonical.predict(batch, node_ids=own).mean, canonical(batch, own))
+    with pytest.raises(ValueError, match="node_ids are given"):
+        canonical.predict(batch, node_ids=own, draws=2)
 
 
 def test_callers_identifiers_are_used() -> None:
