@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tokengt.fused import Branch
 from torch import Tensor, nn
 
 from tokengt.accelerate import block as fast_block

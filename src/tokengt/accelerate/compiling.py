@@ -5,6 +5,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from tokengt.attention import AttentionPlan
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -20,3 +22,15 @@ def compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     limits = torch._dynamo.config
     limits.recompile_limit = max(limits.recompile_limit, _VERSIONS)
     return torch.compile(function, **options)
+
+
+def leave_sizes_open(plan: AttentionPlan) -> None:
+    """Have compiled code not depend on how many sequences and tiles a batch has.
+
+    The compiler takes two sizes that are equal by chance in its first call for one and the same, and compiles a second
+    version when they are not. That takes time; and a step would be recorded from another version than the one that ran
+    it before, and differ from it in its last bits.
+    """
+    torch._dynamo.maybe_mark_dynamic(plan.segments.host, 0)
+    if plan.tiles is not None:
+        torch._dynamo.maybe_mark_dynamic(plan.tiles.items, 1)

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.accelerate.block import FastBlock, run_block
-from tokengt.accelerate.compiling import compiled
+from tokengt.accelerate.compiling import compiled, leave_sizes_open
 from tokengt.accelerate.replaying import Replayer
 from tokengt.accelerate.rows import Branch
 from tokengt.attention import AttentionConfig, AttentionPlan, SoftmaxAttention
@@ -38,7 +38,7 @@ class FastEncoder(nn.Module):
         self._plain = (encoder,)  # In a tuple, so that its weights are not counted twice.
         self._compiles, self._records = backend is not None, record
         self._replayer: Replayer | None = None
-        self._kernel: nn.Module | None = None  # What the replayer's recordings attend with.
+        self._recorded: AttentionConfig | None = None  # How the replayer's recordings attend.
 
     @property
     def plain(self) -> Encoder:
@@ -83,7 +83,7 @@ class FastEncoder(nn.Module):
 
     def forget(self) -> None:
         """Free the memory that recordings hold, and record no more."""
-        self._records, self._replayer, self._kernel = False, None, None
+        self._records, self._replayer, self._recorded = False, None, None
 
     @property
     def steps_replayed(self) -> int:
@@ -100,11 +100,8 @@ class FastEncoder(nn.Module):
 
     def _run(self, x: Tensor, plan: AttentionPlan, links: RowLinks | None, rows: Tensor | None) -> Tensor:
         """The loop of :meth:`Encoder.forward`; between blocks what one adds is left to the next."""
-        if self._compiles and plan.tiles is not None:
-            # How many entries there are must not be part of what is compiled. The compiler takes two sizes that happen
-            # to be equal in its first call for one and the same, and would compile a second version for the next batch:
-            # the recorded step would then not be the one that was run before, and differ from it in its last bits.
-            torch._dynamo.maybe_mark_dynamic(plan.tiles.items, 1)
+        if self._compiles:
+            leave_sizes_open(plan)
         x = self._enter(self.plain, x)
         linked = links if self.plain.config.sparse_basis_residual else None
         pending: Branch | None = None
@@ -125,18 +122,15 @@ class FastEncoder(nn.Module):
     def _find_replayer(self) -> Replayer | None:
         """Made in the first training step, when the weights lie where they stay; anew after attention was switched."""
         if self._records and len(self.blocks) and self.training:
-            kernel = self._attention_kernel
-            if kernel is not self._kernel:
-                self._kernel, self._replayer = kernel, self._make_replayer(kernel)
+            block = self.plain.blocks[0]
+            assert isinstance(block, Block)
+            kernel = block.attention.kernel
+            if kernel.config != self._recorded:
+                self._recorded, self._replayer = kernel.config, self._make_replayer(kernel)
         return self._replayer
 
-    @property
-    def _attention_kernel(self) -> nn.Module:
-        block = self.plain.blocks[0]
-        assert isinstance(block, Block)
-        return block.attention.kernel
-
     def _make_replayer(self, kernel: nn.Module) -> Replayer | None:
+        """None where nothing can be recorded."""
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
         if not trained or not isinstance(kernel, SoftmaxAttention) or not kernel.may_plan_tiles(trained[0].dtype):
             return None
