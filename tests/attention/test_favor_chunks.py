@@ -7,7 +7,7 @@ from torch import Tensor
 from tests.attention.test_favor import by_definition
 from tokengt.attention import draw_projection, favor_chunks
 from tokengt.attention.favor import _attend
-from tokengt.attention.favor_chunks import Plan, chunked_attention
+from tokengt.attention.favor_chunks import Chunking, chunked_attention
 from tokengt.attention.favor_one_chunk import absorb_keys
 
 FEATURES = 7
@@ -161,9 +161,9 @@ def test_nothing_of_the_size_of_the_features_is_kept(sequences: int, width: int)
 
 
 @given(st.integers(1, 50), st.integers(1, 4), st.integers(1, 300), st.integers(1, 20), st.integers(1, 10_000))
-def test_a_plan_covers_every_row_once(sequences: int, heads: int, width: int, features: int, entries: int) -> None:
-    plan = Plan(sequences, heads, width, features, entries)
-    assert [i for group in plan.groups for i in range(group.start, group.stop)] == list(range(sequences))
-    assert [i for chunk in plan.chunks for i in range(chunk.start, chunk.stop)] == list(range(width))
-    rows = max(x.stop - x.start for x in plan.groups) * max(x.stop - x.start for x in plan.chunks)
+def test_chunks_cover_every_row_once(sequences: int, heads: int, width: int, features: int, entries: int) -> None:
+    chunking = Chunking(sequences, heads, width, features, entries)
+    assert [i for group in chunking.groups for i in range(group.start, group.stop)] == list(range(sequences))
+    assert [i for chunk in chunking.chunks for i in range(chunk.start, chunk.stop)] == list(range(width))
+    rows = max(x.stop - x.start for x in chunking.groups) * max(x.stop - x.start for x in chunking.chunks)
     assert rows == 1 or rows * heads * features <= entries

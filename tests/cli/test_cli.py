@@ -57,7 +57,7 @@ def test_errors_are_one_sentence() -> None:
 def test_unknown_choices_are_value_errors() -> None:
     """Outside the tests nobody checks types, so configs check their own choices."""
     code = """
-from tokengt import EncoderConfig, HeadConfig, LaplacianIds, SoftmaxConfig, TokenGTConfig, TokensConfig
+from tokengt import EncoderConfig, FavorConfig, HeadConfig, LaplacianIds, SoftmaxConfig, TokenGTConfig, TokensConfig
 for build in (
     lambda: TokenGTConfig.from_dict({"identifiers": {"kind": "laplace"}}),
     lambda: TokenGTConfig.from_dict({"encoder": {"attention": {"kind": "linear"}}}),
@@ -67,6 +67,7 @@ for build in (
     lambda: TokensConfig(layout="both"),
     lambda: LaplacianIds(which="highest"),
     lambda: SoftmaxConfig(backend="flash"),
+    lambda: FavorConfig(backend="varlen"),
 ):
     try:
         build()
@@ -74,7 +75,7 @@ for build in (
         print(error)
 """
     sentences = python(code).splitlines()
-    assert len(sentences) == 8
+    assert len(sentences) == 9
     assert sentences[0].startswith(
         "config.identifiers.kind is 'laplace' (did you mean laplacian?); expected one of orf"
     )
