@@ -6,7 +6,7 @@ a fact has it computed on the spot by :func:`fact_of`.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float32, Int8, Shaped
 from torch import Tensor
@@ -17,6 +17,7 @@ from tokengt.structure.distances import LONGEST, hop_distances
 from tokengt.structure.laplacian import Which, laplacian_eigenvectors, laplacian_fact
 
 
+@runtime_checkable
 class StructureFact(Protocol):
     """What follows from the structure of a graph: a frozen class with these three."""
 
