@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -51,7 +51,7 @@ class ModelConfig(ABC):
     kind: str
 
     @abstractmethod
-    def fit(self, data: Store, out_dim: int) -> Self:
+    def fit(self, data: Store, out_dim: int) -> "ModelConfig":
         """This config made to read these graphs and to give ``out_dim`` numbers for each row of their targets."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class ModelConfig(ABC):
     def describe(self) -> Description:
         """The model in words."""
 
-    def refit(self, data: Store, out_dim: int) -> Self:
+    def refit(self, data: Store, out_dim: int) -> "ModelConfig":
         """A trained model's config for other data: it keeps all that its weights read, and gets a new head."""
         return self.fit(data, out_dim)
 

@@ -8,7 +8,7 @@ the first has learned from structure; what beats the second, from more than whic
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -56,14 +56,14 @@ class TwoLayersConfig(ModelConfig):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
 
-    def fit(self, data: Store, out_dim: int) -> Self:
+    def fit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
         fitted = self.refit(data, out_dim)
         if data.is_molecules and self.node_features != FeatureSpec():
             # Molecules keep the fixed vocabularies of their preset: an element seen later has its row.
             return fitted
         return replace(fitted, node_features=FeatureSpec.of(data.graphs.node_features))
 
-    def refit(self, data: Store, out_dim: int) -> Self:
+    def refit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
         level = data.manifest.level
         if level == "edge":
             raise ValueError(f"a {self.name} predicts nodes and graphs, and these labels are of edges: use tokengt")
