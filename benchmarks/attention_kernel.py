@@ -25,16 +25,18 @@ from molecules import read_molecules
 from torch import Tensor
 
 from tokengt.attention import softmax_attention
-from tokengt.attention.kernels import launch, packed_attention
-from tokengt.attention.kernels.launch import Heads, Launch, run_backward, run_forward
-from tokengt.attention.kernels.op import packed_attention_op
-from tokengt.attention.kernels.plan import Tiling, choose_tiling, make_plan
-from tokengt.attention.softmax import Backend
+from tokengt.attention.plan import SoftmaxBackend
+from tokengt.kernels import packed_launch
+from tokengt.kernels.attend import tiled_attention
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.packed_launch import Launch, run_backward, run_forward
+from tokengt.kernels.packed_op import packed_attention_op
+from tokengt.kernels.tiles import Tiles, Tiling, choose_tiling, make_tiles
 from tokengt.ragged import Segments
 
 PAPER, LAYERS, MOLECULES = Heads(32, 24, 24), 12, 1024
 BYTES_PER_SECOND = 4.3e12  # a device-to-device copy on an H200, reads and writes counted
-DEVICE = torch.device("cpu" if launch.interpreted() else "cuda")
+DEVICE = torch.device("cpu" if packed_launch.interpreted() else "cuda")
 ODD = [0, 1, 2, 17, 64, 65, 0, 128, 130, 300]
 
 
@@ -57,22 +59,8 @@ def segments_of(lengths: list[int]) -> Segments:
     return Segments.from_lengths(torch.tensor(lengths), DEVICE)
 
 
-def split(qkv: Tensor, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
-    query, key, value = torch.split(qkv, [heads.count * width for width in (heads.key, heads.key, heads.value)], 1)
-    shape = (heads.count, -1)
-    return query.unflatten(1, shape), key.unflatten(1, shape), value.unflatten(1, shape)
-
-
-def attend(qkv: Tensor, segments: Segments, heads: Heads, dropout: float = 0.0, seed: Tensor | None = None) -> Tensor:
-    return packed_attention(
-        qkv,
-        segments,
-        num_heads=heads.count,
-        head_dim=heads.key,
-        value_dim=heads.value,
-        dropout=dropout,
-        seed=seed,
-    )
+def tiles_of(segments: Segments, heads: Heads, dtype: torch.dtype) -> Tiles:
+    return make_tiles(segments, choose_tiling(heads.key, heads.value, dtype.itemsize))
 
 
 @contextmanager
@@ -95,9 +83,9 @@ def check() -> dict[str, float]:
         weights = torch.randn(segments.total, 2, value, device=DEVICE).to(dtype)
         found, exact = qkv.clone().requires_grad_(), qkv.double().cpu().requires_grad_()
         with poisoned():
-            out = attend(found, segments, heads)
+            out = tiled_attention(found, tiles_of(segments, heads, dtype), heads)
             (gradient,) = torch.autograd.grad(out, found, weights)
-        expected = softmax_attention(*split(exact, heads), segments.to("cpu"), backend="bucketed")
+        expected = softmax_attention(*heads.split(exact), segments.to("cpu"), backend="bucketed")
         (wanted,) = torch.autograd.grad(expected, exact, weights.double().cpu())
         name = f"{key} x {value} {str(dtype)[6:]}"
         for part, one, other in (("output", out, expected), ("gradient", gradient, wanted)):
@@ -111,9 +99,9 @@ def adjoint_error(qkv: Tensor, weights: Tensor, segments: Segments, heads: Heads
     """The output is linear in the values, so that both sides are equal when both passes use one mask."""
     x, seed = qkv.clone().requires_grad_(), torch.tensor(123, device=DEVICE)
     with poisoned():
-        out = attend(x, segments, heads, 0.3, seed)
+        out = tiled_attention(x, tiles_of(segments, heads, qkv.dtype), heads, dropout=0.3, seed=seed)
         (gradient,) = torch.autograd.grad(out, x, weights)
-    values, grad_values = (split(part.detach().double(), heads)[2] for part in (x, gradient))
+    values, grad_values = (heads.split(part.detach().double())[2] for part in (x, gradient))
     forward, backward = (out.detach().double() * weights.double()).sum(), (values * grad_values).sum()
     return float((forward - backward).abs() / (out.detach().double().norm() * weights.double().norm()))
 
@@ -160,19 +148,20 @@ def compare(lengths: list[int], sample: str, layout: str) -> list[dict[str, Any]
         torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16().requires_grad_() for _ in range(LAYERS)
     ]
     grads = [torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16() for _ in range(LAYERS)]
+    tiles = tiles_of(segments, PAPER, torch.bfloat16)
 
-    def system(backend: Backend, dropout: float) -> Callable[[], object]:
+    def system(backend: SoftmaxBackend, dropout: float) -> Callable[[], object]:
         def step() -> None:
             for qkv, grad in zip(layers, grads, strict=True):
                 if backend == "triton":
-                    out = attend(qkv, segments, PAPER, dropout)
+                    out = tiled_attention(qkv, tiles, PAPER, dropout=dropout)
                 else:
-                    out = softmax_attention(*split(qkv, PAPER), segments, dropout=dropout, backend=backend)
+                    out = softmax_attention(*PAPER.split(qkv), segments, dropout=dropout, backend=backend)
                 torch.autograd.grad(out, qkv, grad)
 
         return step
 
-    systems: list[tuple[Backend, float]] = [
+    systems: list[tuple[SoftmaxBackend, float]] = [
         ("triton", 0.0), ("triton", 0.1), ("varlen", 0.0), ("bucketed", 0.0), ("bucketed", 0.1),
     ]  # fmt: skip
     for backend, dropout in systems:
@@ -201,17 +190,17 @@ def compare(lengths: list[int], sample: str, layout: str) -> list[dict[str, Any]
 
 def pass_ms(segments: Segments, tiling: Tiling, dropout: float, *, backward: bool) -> float:
     """One layer's forward or backward, replayed."""
-    plan = make_plan(segments, tiling)
+    tiles = make_tiles(segments, tiling)
     qkv = torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16()
     seed = torch.tensor(1, device=DEVICE) if dropout else None
-    out, sums = packed_attention_op(qkv, plan.items, plan.buckets, seed, *vars(PAPER).values(), dropout)
+    out, sums = packed_attention_op(qkv, tiles.items, tiles.buckets, seed, *vars(PAPER).values(), dropout)
     grad, result = torch.randn_like(out), torch.empty_like(qkv)
 
     def call() -> None:
         if backward:
-            run_backward(qkv, out, grad, sums, plan.items, plan.buckets, seed, PAPER, dropout, result)
+            run_backward(qkv, out, grad, sums, tiles.items, tiles.buckets, seed, PAPER, dropout, result)
         else:
-            run_forward(qkv, plan.items, plan.buckets, seed, PAPER, dropout, out, sums)
+            run_forward(qkv, tiles.items, tiles.buckets, seed, PAPER, dropout, out, sums)
 
     return milliseconds(replayed(call))[0]
 
@@ -244,7 +233,7 @@ def crossing() -> list[dict[str, Any]]:
     for length in (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048):
         segments = segments_of([length] * (48_000 // length))
         row: dict[str, Any] = {"length": length, "tokens": segments.total, "heads": "32 of 24"}
-        systems: list[tuple[Backend, float]] = [
+        systems: list[tuple[SoftmaxBackend, float]] = [
             ("triton", 0.0), ("triton", 0.1), ("varlen", 0.0), ("bucketed", 0.0), ("bucketed", 0.1),
         ]  # fmt: skip
         for backend, dropout in systems:
@@ -258,16 +247,17 @@ def crossing() -> list[dict[str, Any]]:
     return rows
 
 
-def layer_ms(segments: Segments, backend: Backend, dropout: float) -> float:
+def layer_ms(segments: Segments, backend: SoftmaxBackend, dropout: float) -> float:
     """One layer's forward and backward, replayed."""
     qkv = torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16().requires_grad_()
     grad = torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16()
+    tiles = tiles_of(segments, PAPER, torch.bfloat16)
 
     def step() -> None:
         if backend == "triton":
-            out = attend(qkv, segments, PAPER, dropout)
+            out = tiled_attention(qkv, tiles, PAPER, dropout=dropout)
         else:
-            out = softmax_attention(*split(qkv, PAPER), segments, dropout=dropout, backend=backend)
+            out = softmax_attention(*PAPER.split(qkv), segments, dropout=dropout, backend=backend)
         torch.autograd.grad(out, qkv, grad)
 
     return milliseconds(replayed(step), 10)[0]
@@ -277,14 +267,14 @@ def tried(
     segments: Segments, tiling: Tiling, setting: Launch, key: tuple[bool, bool, int], dropout: float
 ) -> dict[str, Any]:
     """A row with infinite time where a setting does not fit the chip."""
-    kept, launch.LAUNCHES[key] = launch.LAUNCHES[key], setting
+    kept, packed_launch.LAUNCHES[key] = packed_launch.LAUNCHES[key], setting
     try:
         time = pass_ms(segments, tiling, dropout, backward=key[0])
     except Exception as error:  # Triton has one exception a cause; the row says which.
         time = math.inf
         print(setting, key, type(error).__name__, str(error)[:200], flush=True)
     finally:
-        launch.LAUNCHES[key] = kept
+        packed_launch.LAUNCHES[key] = kept
     names = ("backward", "loops", "tile")
     return dict(zip(names, key, strict=True)) | vars(setting) | {"dropout": dropout, "milliseconds": time}
 

@@ -26,7 +26,9 @@ from torch.utils.checkpoint import checkpoint
 
 from tokengt.attention import draw_projection, favor_attention, favor_chunks
 from tokengt.attention.favor import default_num_features
-from tokengt.attention.kernels import packed_favor
+from tokengt.kernels.attend import cut_favor
+from tokengt.kernels.cuts import make_cuts
+from tokengt.kernels.heads import Heads
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 
 EPS, ROUNDS, MOLECULES = 1e-4, 7, 1024
@@ -84,10 +86,8 @@ def systems(device: torch.device, shape: Shape) -> dict[str, System]:
         return lambda rows, segments, w: call(*rows.unflatten(1, (3, shape.heads, -1)).unbind(1), segments, w)
 
     def kernels(rows: Tensor, segments: Segments, w: Tensor) -> Tensor:
-        heads, dim = shape.heads, shape.head_dim
-        out = packed_favor(rows, segments, w, num_heads=heads, value_dim=dim, eps=EPS, backend="auto")
-        assert out is not None
-        return out
+        heads = Heads(shape.heads, shape.head_dim, shape.head_dim)
+        return cut_favor(rows, w, make_cuts(segments, heads.count, len(w)), heads, EPS)
 
     found = {name: split(call) for name, call in plain.items()}
     return found | ({"kernels": kernels} if device.type == "cuda" and min(shape.lengths) >= 1024 else {})
