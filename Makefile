@@ -6,11 +6,15 @@ STAMP  := $(VENV)/.installed
 BUNDLED := src/tokengt/data/bundled
 # Small eigenproblems slow down a hundredfold when several threads fight over them.
 export OMP_NUM_THREADS ?= 2
+# One worker per core, at most four. Each worker takes neighbouring tests, so that what a module prepares for its tests is
+# prepared once, and a worker that has finished takes tests from one that has not.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test check slow docs bench clean
+.PHONY: demo test check slow docs pictures bench clean
 
 # Matrices this small gain little from a second thread, and wait long for it when another program has the core.
-demo: export OMP_NUM_THREADS = 1
+# The tests use every core by running in several processes, with one thread in each.
+demo test slow: export OMP_NUM_THREADS = 1
 # --resume: a second demo finds the first one's run, a stopped one goes on.
 demo: $(STAMP)
 	$(BIN)/tokengt train $(BUNDLED)/esol.csv.xz --smiles smiles --target logSolubility --out runs/esol --resume
@@ -24,7 +28,7 @@ demo: $(STAMP)
 	@echo "To begin anew: rm -r runs/esol"
 
 test: check
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -33,10 +37,14 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
+
+pictures: $(STAMP)
+	$(BIN)/python docs/pictures/overview.py
+	$(BIN)/python docs/pictures/results.py
 
 docs: $(STAMP)
 	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'

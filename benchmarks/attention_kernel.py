@@ -26,7 +26,7 @@ from torch import Tensor
 
 from tokengt.attention import softmax_attention
 from tokengt.attention.plan import SoftmaxBackend
-from tokengt.kernels import packed_launch
+from tokengt.kernels import packed_launch as launch
 from tokengt.kernels.attend import tiled_attention
 from tokengt.kernels.heads import Heads
 from tokengt.kernels.packed_launch import Launch, run_backward, run_forward
@@ -36,7 +36,7 @@ from tokengt.ragged import Segments
 
 PAPER, LAYERS, MOLECULES = Heads(32, 24, 24), 12, 1024
 BYTES_PER_SECOND = 4.3e12  # a device-to-device copy on an H200, reads and writes counted
-DEVICE = torch.device("cpu" if packed_launch.interpreted() else "cuda")
+DEVICE = torch.device("cpu" if launch.interpreted() else "cuda")
 ODD = [0, 1, 2, 17, 64, 65, 0, 128, 130, 300]
 
 
@@ -59,8 +59,19 @@ def segments_of(lengths: list[int]) -> Segments:
     return Segments.from_lengths(torch.tensor(lengths), DEVICE)
 
 
-def tiles_of(segments: Segments, heads: Heads, dtype: torch.dtype) -> Tiles:
-    return make_tiles(segments, choose_tiling(heads.key, heads.value, dtype.itemsize))
+def split(qkv: Tensor, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, value = torch.split(qkv, [heads.count * width for width in (heads.key, heads.key, heads.value)], 1)
+    shape = (heads.count, -1)
+    return query.unflatten(1, shape), key.unflatten(1, shape), value.unflatten(1, shape)
+
+
+def tiles_of(segments: Segments, heads: Heads, bytes_each: int = 2) -> Tiles:
+    return make_tiles(segments, choose_tiling(heads.key, heads.value, bytes_each))
+
+
+def attend(qkv: Tensor, segments: Segments, heads: Heads, dropout: float = 0.0, seed: Tensor | None = None) -> Tensor:
+    tiles = tiles_of(segments, heads, qkv.element_size())
+    return tiled_attention(qkv, tiles, heads, dropout=dropout, seed=seed)
 
 
 @contextmanager
@@ -83,9 +94,9 @@ def check() -> dict[str, float]:
         weights = torch.randn(segments.total, 2, value, device=DEVICE).to(dtype)
         found, exact = qkv.clone().requires_grad_(), qkv.double().cpu().requires_grad_()
         with poisoned():
-            out = tiled_attention(found, tiles_of(segments, heads, dtype), heads)
+            out = attend(found, segments, heads)
             (gradient,) = torch.autograd.grad(out, found, weights)
-        expected = softmax_attention(*heads.split(exact), segments.to("cpu"), backend="bucketed")
+        expected = softmax_attention(*split(exact, heads), segments.to("cpu"), backend="bucketed")
         (wanted,) = torch.autograd.grad(expected, exact, weights.double().cpu())
         name = f"{key} x {value} {str(dtype)[6:]}"
         for part, one, other in (("output", out, expected), ("gradient", gradient, wanted)):
@@ -99,9 +110,9 @@ def adjoint_error(qkv: Tensor, weights: Tensor, segments: Segments, heads: Heads
     """The output is linear in the values, so that both sides are equal when both passes use one mask."""
     x, seed = qkv.clone().requires_grad_(), torch.tensor(123, device=DEVICE)
     with poisoned():
-        out = tiled_attention(x, tiles_of(segments, heads, qkv.dtype), heads, dropout=0.3, seed=seed)
+        out = attend(x, segments, heads, 0.3, seed)
         (gradient,) = torch.autograd.grad(out, x, weights)
-    values, grad_values = (heads.split(part.detach().double())[2] for part in (x, gradient))
+    values, grad_values = (split(part.detach().double(), heads)[2] for part in (x, gradient))
     forward, backward = (out.detach().double() * weights.double()).sum(), (values * grad_values).sum()
     return float((forward - backward).abs() / (out.detach().double().norm() * weights.double().norm()))
 
@@ -143,12 +154,12 @@ def floor_ms(tokens: int, heads: Heads, bytes_each: int) -> float:
 
 def compare(lengths: list[int], sample: str, layout: str) -> list[dict[str, Any]]:
     segments, rows = segments_of(lengths), []
+    tiles = tiles_of(segments, PAPER)  # once per batch, as a model does
     shape = f"{LAYERS} layers, 32 heads of 24, {MOLECULES} molecules of {sample}, {segments.total} tokens"
     layers = [
         torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16().requires_grad_() for _ in range(LAYERS)
     ]
     grads = [torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16() for _ in range(LAYERS)]
-    tiles = tiles_of(segments, PAPER, torch.bfloat16)
 
     def system(backend: SoftmaxBackend, dropout: float) -> Callable[[], object]:
         def step() -> None:
@@ -156,7 +167,7 @@ def compare(lengths: list[int], sample: str, layout: str) -> list[dict[str, Any]
                 if backend == "triton":
                     out = tiled_attention(qkv, tiles, PAPER, dropout=dropout)
                 else:
-                    out = softmax_attention(*PAPER.split(qkv), segments, dropout=dropout, backend=backend)
+                    out = softmax_attention(*split(qkv, PAPER), segments, dropout=dropout, backend=backend)
                 torch.autograd.grad(out, qkv, grad)
 
         return step
@@ -250,14 +261,13 @@ def crossing() -> list[dict[str, Any]]:
 def layer_ms(segments: Segments, backend: SoftmaxBackend, dropout: float) -> float:
     """One layer's forward and backward, replayed."""
     qkv = torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16().requires_grad_()
-    grad = torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16()
-    tiles = tiles_of(segments, PAPER, torch.bfloat16)
+    grad, tiles = torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16(), tiles_of(segments, PAPER)
 
     def step() -> None:
         if backend == "triton":
             out = tiled_attention(qkv, tiles, PAPER, dropout=dropout)
         else:
-            out = softmax_attention(*PAPER.split(qkv), segments, dropout=dropout, backend=backend)
+            out = softmax_attention(*split(qkv, PAPER), segments, dropout=dropout, backend=backend)
         torch.autograd.grad(out, qkv, grad)
 
     return milliseconds(replayed(step), 10)[0]
@@ -267,14 +277,14 @@ def tried(
     segments: Segments, tiling: Tiling, setting: Launch, key: tuple[bool, bool, int], dropout: float
 ) -> dict[str, Any]:
     """A row with infinite time where a setting does not fit the chip."""
-    kept, packed_launch.LAUNCHES[key] = packed_launch.LAUNCHES[key], setting
+    kept, launch.LAUNCHES[key] = launch.LAUNCHES[key], setting
     try:
         time = pass_ms(segments, tiling, dropout, backward=key[0])
     except Exception as error:  # Triton has one exception a cause; the row says which.
         time = math.inf
         print(setting, key, type(error).__name__, str(error)[:200], flush=True)
     finally:
-        packed_launch.LAUNCHES[key] = kept
+        launch.LAUNCHES[key] = kept
     names = ("backward", "loops", "tile")
     return dict(zip(names, key, strict=True)) | vars(setting) | {"dropout": dropout, "milliseconds": time}
 

@@ -86,8 +86,8 @@ def systems(device: torch.device, shape: Shape) -> dict[str, System]:
         return lambda rows, segments, w: call(*rows.unflatten(1, (3, shape.heads, -1)).unbind(1), segments, w)
 
     def kernels(rows: Tensor, segments: Segments, w: Tensor) -> Tensor:
-        heads = Heads(shape.heads, shape.head_dim, shape.head_dim)
-        return cut_favor(rows, w, make_cuts(segments, heads.count, len(w)), heads, EPS)
+        cuts = make_cuts(segments, shape.heads, len(w))
+        return cut_favor(rows, w, cuts, Heads(shape.heads, shape.head_dim, shape.head_dim), EPS)
 
     found = {name: split(call) for name, call in plain.items()}
     return found | ({"kernels": kernels} if device.type == "cuda" and min(shape.lengths) >= 1024 else {})

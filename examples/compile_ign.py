@@ -15,7 +15,7 @@ NODES = 7
 
 
 def random_graphs(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Adjacency matrices [count, n, n, 1], and how many pairs of edges meet in a node, a graph."""
+    """Adjacency matrices [count, n, n, 1], and for each graph how many pairs of edges meet in a node [count, 1]."""
     upper = (torch.rand(count, NODES, NODES) < 0.4).double().triu(1)
     adjacency = upper + upper.mT
     degree = adjacency.sum(2)

@@ -47,7 +47,7 @@ def run(name: str, order: int | None) -> None:
 
 
 def main() -> None:
-    run("one pooled token a group", None)
+    run("one pooled token per group", None)
     run("ordered triples", 3)
 
 

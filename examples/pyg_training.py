@@ -1,6 +1,6 @@
 """A list of PyTorch Geometric graphs to a trained run: how many triangles is each node in?
 
-The rows of ``y`` say what a label belongs to: one a graph, one a node or one an edge.
+The rows of ``y`` say what a label belongs to: one row per graph, one per node or one per edge.
 """
 
 import argparse

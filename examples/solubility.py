@@ -28,7 +28,7 @@ def main() -> None:
     settings = {"training.epochs": args.epochs}
     tokengt.train(bundled("esol.csv.xz"), args.out, target="logSolubility", settings=settings, resume=True)
     model = tokengt.load(args.out)
-    told = model.predict(list(MOLECULES.values()), uncertainty=16)
+    told = model.predict(list(MOLECULES.values()), draws=16)
     for place, name in enumerate(MOLECULES):
         print(f"{name:12} {told.mean[place, 0]:6.2f} ± {told.std[place, 0]:.2f}  {told.problems.get(place, '')}")
 

@@ -41,8 +41,10 @@ def main() -> None:
     print("log solubility (mol/l), two spellings of each molecule")
     for draws in (1, 48):
         for name, spellings in SPELLINGS.items():
-            mean, std = (x[:, 0].tolist() for x in model.predict([from_smiles(s) for s in spellings], draws=draws))
-            first, second = (f"{m:6.3f} (spread {s:.3f})" for m, s in zip(mean, std, strict=True))
+            told = model.predict([from_smiles(s) for s in spellings], draws=draws)
+            mean = told.mean[:, 0].tolist()
+            spreads = ["none"] * len(mean) if told.std is None else [f"{s:.3f}" for s in told.std[:, 0].tolist()]
+            first, second = (f"{m:6.3f} (spread {s})" for m, s in zip(mean, spreads, strict=True))
             print(f"{draws:2} draws  {name:12} {first}   {second}   apart {abs(mean[0] - mean[1]):.3f}")
 
 

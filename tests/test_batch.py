@@ -1,5 +1,7 @@
 """One packed type: the same graphs in fewer bytes, cut, moved and known as before."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -10,6 +12,7 @@ from torch import Tensor
 
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph
 from tokengt import Graph, GraphBatch
+from tokengt import facts as facts
 from tokengt.interop.molecules import pack_molecules
 from tokengt.interop.smiles import batch_of_molecules, from_smiles
 from tokengt.numbering import narrowed
@@ -252,3 +255,54 @@ def test_directions_that_differ_are_named_by_their_graph(monkeypatch: pytest.Mon
     monkeypatch.setattr("tokengt.structure.tuples._EDGES_AT_ONCE", 2)
     with pytest.raises(ValueError, match="graph 2: edge_features row 0"):
         with_merged_edges(GraphBatch.collate([good, good, bad]).narrowed())
+
+
+def test_a_fact_holds_of_the_edges_it_was_worked_out_from() -> None:
+    """Other features leave it; other edges take it away, so that no model reads a stale one."""
+    graph = Graph(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    batch = GraphBatch.collate([graph, graph]).with_fact("f", torch.arange(6.0))
+    assert replace(batch, node_features=torch.ones(6, 1)).fact("f") is batch.fact("f")
+    turned = replace(batch, edge_numbers=batch.edge_numbers.renumbered(batch.edge_index.flip(0)))
+    assert turned.edge_index.tolist() == [[1, 2, 4, 5], [0, 1, 3, 4]]
+    assert turned.fact("f") is None
+    assert turned.select([1]).fact("f") is None
+    assert turned.to("cpu").fact("f") is None
+    assert batch.fact("g") is None
+    for per, rows in (("node", 6), ("pair", 18)):
+        with pytest.raises(ValueError, match=f"fact 'g' has 4 rows; expected {rows}: one row per {per}"):
+            batch.with_fact("g", torch.zeros(4), per)  # type: ignore[arg-type]
+
+
+def test_bounds_of_a_data_set_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU every reading makes the host wait."""
+    reads = 0
+
+    def counted(features: Tensor) -> object:
+        nonlocal reads
+        reads += 1
+        return column_bounds(features)
+
+    column_bounds = facts._column_bounds
+    monkeypatch.setattr(facts, "_column_bounds", counted)
+    graphs = GraphBatch.collate([Graph(torch.tensor([[n], [9]])) for n in range(4)]).narrowed()
+    for batch in (graphs.select([0]), graphs.to("cpu").select([1, 2]).select([0]), graphs):
+        assert batch.category_range("node_features") == ([0], [9])
+    assert reads == 1
+
+
+def test_selecting_moves_narrow_numbers_and_makes_wide_ones_once() -> None:
+    batch = GraphBatch.collate([random_graph(5, 8, 1), random_graph(3, 4, 2)])
+    cut = batch.narrowed().select([1, 0])
+    assert cut.edge_numbers.local.dtype == torch.uint8
+    assert cut.edge_index.dtype == torch.int64
+    assert cut.edge_index is cut.edge_index
+    assert torch.equal(cut.edge_numbers.packed[:, :4], cut.edge_numbers.local[:, :4].long())
+
+
+def test_batches_can_be_copied_and_sent_to_other_processes() -> None:
+    batch = with_merged_edges(GraphBatch.collate([random_graph(5, 8, 1, undirected=True)]).narrowed())
+    batch = batch.with_fact("f", torch.arange(5.0))
+    for copied in (copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
+        assert_same(copied, batch)
+        assert copied.merged is not None
+        assert copied.fact("f") is not None

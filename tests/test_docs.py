@@ -1,10 +1,13 @@
 """The documentation is true: its code runs, its links lead somewhere, its commands exist."""
 
+import json
 import re
+import runpy
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 import pytest
 
 from tokengt.cli import main
@@ -94,11 +97,34 @@ def test_commands_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
 
-def test_every_preset_of_the_readme_exists() -> None:
+def test_the_presets_of_the_guide_are_those_there_are() -> None:
     from tokengt.presets import PRESETS
 
-    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| presets |"))
-    assert set(re.findall(r"`([\w-]+)`", row)) == set(PRESETS)
+    _, table = (ROOT / "docs" / "guide" / "train.md").read_text().split("| `--preset` | Model |\n|---|---|\n")
+    rows = table.split("\n\n")[0].splitlines()
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row.split(" | ")[0])} == set(PRESETS)
+
+
+def test_the_readme_is_short_and_every_picture_is_shown() -> None:
+    """Numbers belong to docs/results.md; a picture that no page shows is one that nobody looks at."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+    shown = {target for page in PAGES for target in re.findall(r"!\[.+?\]\(([^)]+)\)", page.read_text())}
+    assert {Path(target).name for target in shown} == {path.name for path in (ROOT / "docs" / "images").iterdir()}
+
+
+def test_pictures_are_drawn_from_the_tables() -> None:
+    """The script that drew the pictures still runs, and its bars are the numbers of today's tables."""
+    script = runpy.run_path(str(ROOT / "docs" / "pictures" / "results.py"))
+    assert {f"{name}.png" for name in script["FIGURES"]} | {"overview.png"} == {
+        path.name for path in (ROOT / "docs" / "images").iterdir()
+    }
+    left, right = script["moleculenet"]().axes
+    drawn = sorted(bar.get_height() for axis in (left, right) for bar in axis.patches)
+    rows = json.loads((ROOT / "results" / "moleculenet" / "table.json").read_text())
+    assert drawn == sorted(row["mean"] for row in rows)
+    for name, draw in script["FIGURES"].items():
+        assert draw().axes, name
+    plt.close("all")
 
 
 def test_the_drawing_of_the_house_is_true() -> None:

@@ -124,7 +124,7 @@ def test_finetuning_beats_training_from_scratch_on_few_labels(tmp_path: Path) ->
     assert json.loads((tmp_path / "out" / "finetuned" / "run.json").read_text())["frozen"] is True
 
 
-def test_pyg_training_predicts_a_row_a_node(tmp_path: Path) -> None:
+def test_pyg_training_predicts_one_row_per_node(tmp_path: Path) -> None:
     printed = run("pyg_training.py", tmp_path)
     graphs, nodes = map(int, re.findall(r"(\d+) new graphs, (\d+) nodes", printed)[0])
     error, of_mean = numbers(printed)

@@ -13,6 +13,7 @@ import torch
 import tokengt
 from tests.workflow.small import QUIET, molecule_csv, molecules, train_small, write_csv
 from tokengt.inference import Predictor, load
+from tokengt.models.passes import Over
 from tokengt.workflow.fitting import TrainOptions
 
 TEXTS = [*molecules(30)[0], "C", "[Na+].[Cl-]", "O"]
@@ -61,33 +62,38 @@ def test_a_bad_input_costs_the_others_nothing(predictor: Predictor) -> None:
 
 
 def test_again_and_reloaded_the_bits_are_the_same(predictor: Predictor, run: Path) -> None:
-    first = predictor.predict(TEXTS, uncertainty=3)
+    first = predictor.predict(TEXTS, draws=3)
     torch.manual_seed(123)
-    for again in (predictor.predict(TEXTS, uncertainty=3), load(run).predict(TEXTS, uncertainty=3)):
+    for again in (predictor.predict(TEXTS, draws=3), load(run).predict(TEXTS, draws=3)):
         assert (again.mean == first.mean).all()
         assert again.std is not None
         assert first.std is not None
         assert (again.std == first.std).all()
 
 
-@pytest.mark.parametrize("spread", ["identifiers", "dropout"])
-def test_a_spread_leaves_the_prediction_as_it_is(predictor: Predictor, spread: str) -> None:
+@pytest.mark.parametrize("over", ["identifiers", "dropout"])
+def test_a_prediction_is_the_mean_over_draws_and_the_spread_is_theirs(predictor: Predictor, over: Over) -> None:
+    """The same numbers as the model's own predict, in the units of the target."""
     plain = predictor.predict(TEXTS)
-    found = predictor.predict([*TEXTS, BAD], uncertainty=4, spread=spread)  # type: ignore[arg-type]
+    found = predictor.predict([*TEXTS, BAD], draws=4, over=over)
     assert plain.std is None
     assert found.std is not None
-    assert close(found.mean[:-1], plain.mean)
+    member, batch = predictor.members[0], tokengt.GraphBatch.collate([tokengt.from_smiles(text) for text in TEXTS])
+    own = member.model.predict(batch, draws=4, over="identifiers")  # type: ignore[operator]
+    if over == "identifiers":
+        assert close(found.mean[:-1], member.task.predictions(own.mean).numpy())
+        assert close(found.std[:-1], (own.std.double() * torch.tensor(member.task.scale)).numpy())
     assert (found.std[:-3] > 0).any()
     assert np.isnan(found.std[-1]).all()
     state = torch.random.get_rng_state()
-    predictor.predict(TEXTS[:2], uncertainty=2, spread="dropout")
+    predictor.predict(TEXTS[:2], draws=2, over="dropout")
     assert torch.equal(torch.random.get_rng_state(), state)
     assert not predictor.members[0].model.training
 
 
-def test_a_spread_over_one_pass_is_refused(predictor: Predictor) -> None:
-    with pytest.raises(ValueError, match="uncertainty is 1; expected 2 or more"):
-        predictor.predict(TEXTS, uncertainty=1)
+def test_draws_that_cannot_be_are_refused(predictor: Predictor) -> None:
+    with pytest.raises(ValueError, match="draws is 0; expected at least 1"):
+        predictor.predict(TEXTS, draws=0)
 
 
 def test_predictions_are_an_array(predictor: Predictor) -> None:
@@ -119,9 +125,10 @@ def test_an_ensemble_is_the_mean_of_its_models(tmp_path: Path) -> None:
     each = [member.predict(TEXTS).mean for member in members]
     assert not close(each[0], each[1])
     assert close(together.predict(TEXTS).mean, (each[0] + each[1]) / 2)
-    spread = together.predict(TEXTS, uncertainty=2).std
+    spread = together.predict(TEXTS).std
     assert spread is not None
-    assert (spread > 0).all()
+    assert close(spread, np.std(each, 0, ddof=1))
+    assert (together.predict(TEXTS, draws=2).std > 0).all()  # type: ignore[operator]
 
 
 def test_folds_test_every_row_once_and_average_in_use(tmp_path: Path) -> None:

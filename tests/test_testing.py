@@ -4,13 +4,14 @@ from hypothesis import given, settings
 
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph, small_model, tokens_config
 from tokengt import (
-    AttentionConfig,
     EncoderConfig,
+    FavorConfig,
     FirstOrderOrfIds,
     Graph,
     GraphBatch,
     HeadConfig,
     OrfIds,
+    SoftmaxConfig,
     TokensConfig,
 )
 from tokengt.models.tokengt.identifiers import identifiers_of_kind
@@ -26,8 +27,8 @@ def test_tokengt_is_symmetric_given_its_identifiers(kind: str, attention: str, g
     encoder = EncoderConfig(
         num_layers=2,
         num_heads=3,
-        attention=AttentionConfig(kind=attention),
-        sparse_basis_residual=True,  # type: ignore[arg-type]
+        attention=FavorConfig() if attention == "favor" else SoftmaxConfig(),
+        sparse_basis_residual=True,
     )
     ids = identifiers_of_kind(kind, 5)  # type: ignore[arg-type]
     for dtype in (torch.float32, torch.float64):

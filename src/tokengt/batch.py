@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from tokengt.facts import STRUCTURE, Bounds, CategoryBounds, CategoryRange, Cut, Fact, MergedEdges, Per, Rows, sources
-from tokengt.graph import NOTHING, Graph
+from tokengt.graph import NOTHING, Graph, check_alike
 from tokengt.level import Level as Level
 from tokengt.numbering import LocalIndex, narrowed
 from tokengt.ragged import Segments, to_device
@@ -57,10 +57,9 @@ class GraphBatch:
         if not graphs:
             raise ValueError("a batch needs at least one graph, got an empty sequence")
         device = graphs[0].device
-        _check_alike(graphs)
-        nodes = _segments([g.num_nodes for g in graphs], device)
-        edges = _segments([g.num_edges for g in graphs], device)
-        hyperedges = _segments([g.num_hyperedges for g in graphs], device)
+        check_alike(graphs)
+        counts = torch.tensor([(g.num_nodes, g.num_edges, g.num_hyperedges) for g in graphs])
+        nodes, edges, hyperedges = (Segments.from_lengths(column, device) for column in counts.unbind(1))
         members = Segments.from_lengths(torch.cat([g.hyperedge_offsets.diff() for g in graphs]).cpu(), device)
         edge_numbers = torch.cat([g.edge_index for g in graphs], 1)
         member_numbers = torch.cat([g.hyperedge_nodes for g in graphs])
@@ -73,7 +72,7 @@ class GraphBatch:
                 "edge_features": _concatenate([g.edge_features for g in graphs]),
                 "hyperedges": hyperedges,
                 "members": members,
-                "member_numbers": LocalIndex(_incidences(hyperedges, members), nodes, local=member_numbers),
+                "member_numbers": LocalIndex(members.grouped(hyperedges), nodes, local=member_numbers),
                 "hyperedge_features": _concatenate([g.hyperedge_features for g in graphs]),
                 "graph_features": _concatenate([g.graph_features for g in graphs]),
                 "extras": tuple(g.extras for g in graphs) if any(g.extras for g in graphs) else (),
@@ -102,7 +101,7 @@ class GraphBatch:
                 "edge_numbers": LocalIndex(edges, nodes, packed=edge_index),
                 "hyperedges": hyperedges,
                 "members": members,
-                "member_numbers": LocalIndex(_incidences(hyperedges, members), nodes, packed=hyperedge_nodes),
+                "member_numbers": LocalIndex(members.grouped(hyperedges), nodes, packed=hyperedge_nodes),
             }
         )
 
@@ -110,10 +109,10 @@ class GraphBatch:
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> "GraphBatch":
         """From the tensors of a store, by name; what a graph can do without may be absent."""
         none = torch.zeros(len(arrays["node_offsets"]), dtype=torch.int64)
-        nodes, edges = _from_offsets(arrays["node_offsets"]), _from_offsets(arrays["edge_offsets"])
-        hyperedges = _from_offsets(arrays.get("hyperedge_offsets", none))
-        members = _from_offsets(arrays.get("member_offsets", none[:1]))
-        incidences = _incidences(hyperedges, members)
+        nodes, edges = Segments.from_offsets(arrays["node_offsets"]), Segments.from_offsets(arrays["edge_offsets"])
+        hyperedges = Segments.from_offsets(arrays.get("hyperedge_offsets", none))
+        members = Segments.from_offsets(arrays.get("member_offsets", none[:1]))
+        incidences = members.grouped(hyperedges)
         return _known(
             {
                 **{name: arrays.get(name) for name in FEATURE_FIELDS},
@@ -181,7 +180,7 @@ class GraphBatch:
 
     def to(self, device: torch.device | str) -> "GraphBatch":
         segments = {name: getattr(self, name).to(device) for name in ("nodes", "edges", "hyperedges", "members")}
-        incidences = _incidences(segments["hyperedges"], segments["members"])
+        incidences = segments["members"].grouped(segments["hyperedges"])
         changed = {
             **segments,
             **{name: _moved(getattr(self, name), device) for name in FEATURE_FIELDS},
@@ -355,49 +354,6 @@ def _known(fields: dict[str, Any], facts: dict[str, Fact] | None = None) -> Grap
 
 def _bounds(name: str) -> str:
     return f"bounds of {name}"
-
-
-def _check_alike(graphs: Sequence[Graph]) -> None:
-    """Same device, order and feature kinds; a graph without edges may come without edge features too."""
-    first = graphs[0]
-    for place, graph in enumerate(graphs):
-        if graph.device != first.device:
-            raise ValueError(f"graph {place} is on {graph.device} but graph 0 is on {first.device}")
-        if graph.order != first.order:
-            raise ValueError(f"graph {place}: edge_index has {graph.order} rows but graph 0 has {first.order}")
-    for name, count in (
-        ("node_features", "num_nodes"),
-        ("edge_features", "num_edges"),
-        ("hyperedge_features", "num_hyperedges"),
-        ("graph_features", None),
-    ):
-        seen: tuple[int, str] | None = None
-        for place, graph in enumerate(graphs):
-            features = getattr(graph, name)
-            if features is None and count is not None and getattr(graph, count) == 0:
-                continue
-            mine = describe_features(features)
-            seen = seen or (place, mine)
-            if mine != seen[1]:
-                raise ValueError(f"graph {place}: {name} is {mine}; expected {seen[1]} as in graph {seen[0]}")
-
-
-def _segments(lengths: list[int], device: torch.device) -> Segments:
-    return Segments.from_lengths(torch.tensor(lengths, dtype=torch.int64), device)
-
-
-def _from_offsets(offsets: Int[Tensor, " bounds"]) -> Segments:
-    # Offsets are asked for all the time: in memory, not in a mapped file.
-    host = offsets.clone()
-    return Segments(host, host)
-
-
-def _incidences(hyperedges: Segments, members: Segments) -> Segments:
-    """Which members of hyperedges belong to every graph."""
-    if hyperedges.total == 0:
-        return hyperedges
-    host = members.host.index_select(0, hyperedges.host)
-    return Segments(to_device(host, members.offsets.device), host)
 
 
 def _concatenate(parts: list[Tensor | None]) -> Tensor | None:

@@ -23,8 +23,8 @@ def keep_mask(seed: Int[Tensor, ""], rows: int, columns: int, rate: float) -> Bo
     """True with probability 1 - ``rate`` (to 2^-16): a function of (seed, row, column). ``seed`` has 62 random bits.
 
     A column and the one half of a row further on share a word of 32 bits: the activation of ``tokengt.kernels.rows``
-    draws both at once. Words are numbered modulo 2^32. Half of the seed goes in before the first round, half between two, so
-    that other seeds give other masks and not the same one elsewhere.
+    draws both at once. Words are numbered modulo 2^32. Half of the seed goes in before the first round, half between
+    two, so that other seeds give other masks and not the same one elsewhere.
     """
     low, high = seed.bitwise_and(2**31 - 1).int(), seed.bitwise_right_shift(31).int()
     row = torch.arange(rows, dtype=torch.int32, device=seed.device)

@@ -208,3 +208,31 @@ def _ordered_tuples(
         tuples.append(members[:, torch.tensor(places)].flatten(0, 1).T)
         source.append(chosen.repeat_interleave(len(places)))
     return torch.cat(tuples, 1), torch.cat(source)
+
+
+def check_alike(graphs: Sequence[Graph]) -> None:
+    """Whether graphs can be packed: same device, order and feature kinds.
+
+    A graph without edges may come without edge features too.
+    """
+    first = graphs[0]
+    for place, graph in enumerate(graphs):
+        if graph.device != first.device:
+            raise ValueError(f"graph {place} is on {graph.device} but graph 0 is on {first.device}")
+        if graph.order != first.order:
+            raise ValueError(f"graph {place}: edge_index has {graph.order} rows but graph 0 has {first.order}")
+    for name, count in (
+        ("node_features", "num_nodes"),
+        ("edge_features", "num_edges"),
+        ("hyperedge_features", "num_hyperedges"),
+        ("graph_features", None),
+    ):
+        seen: tuple[int, str] | None = None
+        for place, graph in enumerate(graphs):
+            features = getattr(graph, name)
+            if features is None and count is not None and getattr(graph, count) == 0:
+                continue
+            mine = describe_features(features)
+            seen = seen or (place, mine)
+            if mine != seen[1]:
+                raise ValueError(f"graph {place}: {name} is {mine}; expected {seen[1]} as in graph {seen[0]}")

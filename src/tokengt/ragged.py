@@ -61,6 +61,12 @@ class Segments:
         return cls(host if device is None else to_device(host, device), host)
 
     @classmethod
+    def from_offsets(cls, offsets: Int[Tensor, " bounds"]) -> "Segments":
+        """Segments on the CPU; the offsets are copied, out of a mapped file for example."""
+        host = offsets.clone()
+        return cls(host, host)
+
+    @classmethod
     def uniform(cls, count: int, length: int, device: torch.device | str | None = None) -> "Segments":
         """``count`` segments of the same length."""
         if length == 0:
@@ -138,6 +144,13 @@ class Segments:
     def host_rows(self, index: Int[Tensor, " chosen"]) -> Int[Tensor, " rows"]:
         """Rows of the chosen segments on the CPU, wherever the data is."""
         return Segments(self.host, self.host).take(index)[0]
+
+    def grouped(self, outer: "Segments") -> "Segments":
+        """Rows of all the segments that each run of ``outer``, which counts segments, holds."""
+        if outer.total == 0:
+            return outer
+        host = self.host.index_select(0, outer.host)
+        return Segments(to_device(host, self.offsets.device), host)
 
     def filled(self, total: int, count: int, longest: int) -> "Segments":
         """The same and more behind them, up to ``total`` rows in ``count`` segments.

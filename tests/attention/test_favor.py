@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.attention.test_softmax import packed
 from tests.graphs import small_model
-from tokengt import AttentionConfig, EncoderConfig, Graph, NearOrthonormalIds, TokensConfig
+from tokengt import EncoderConfig, FavorConfig, Graph, NearOrthonormalIds, TokensConfig
 from tokengt.attention import (
+    FavorAttention,
     MultiheadAttention,
     draw_projection,
     favor,
@@ -126,14 +127,14 @@ def test_default_number_of_features() -> None:
 
 
 def test_redraws_on_schedule_and_resumes() -> None:
-    config = AttentionConfig(kind="favor", redraw_interval=3)
+    config = FavorConfig(redraw_interval=3)
     attention = MultiheadAttention(8, 2, 4, 4, config).train()
     x, segments = torch.randn(5, 8), Segments.from_lengths(torch.tensor([5]))
     seen = []
     for step in range(7):
         attention(x, segments).sum().backward()
-        assert attention.projection is not None
-        seen.append(attention.projection.clone())
+        assert isinstance(attention.kernel, FavorAttention)
+        seen.append(attention.kernel.projection.clone())
         if step == 3:
             copy = MultiheadAttention(8, 2, 4, 4, config).train()
             copy.load_state_dict(attention.state_dict())
@@ -141,14 +142,14 @@ def test_redraws_on_schedule_and_resumes() -> None:
     assert changed == [False, False, True, False, False, True]
     for _ in range(2):
         copy(x, segments)
-        assert torch.equal(copy.projection, seen[3])
+        assert torch.equal(copy.kernel.projection, seen[3])
     copy(x, segments)
-    assert not torch.equal(copy.projection, seen[3])
+    assert not torch.equal(copy.kernel.projection, seen[3])
     attention.eval()
-    before = attention.projection
+    before = attention.kernel.projection
     for _ in range(9):
         attention(x, segments)
-    assert attention.projection is before
+    assert attention.kernel.projection is before
 
 
 def test_200_000_tokens_forward_and_backward_under_4_gib() -> None:
@@ -158,7 +159,7 @@ def test_200_000_tokens_forward_and_backward_under_4_gib() -> None:
         dim=64,
         tokens=TokensConfig(),
         ids=NearOrthonormalIds(16),
-        encoder=EncoderConfig(num_layers=2, num_heads=4, attention=AttentionConfig(kind="favor")),
+        encoder=EncoderConfig(num_layers=2, num_heads=4, attention=FavorConfig()),
     ).train()
     graph = Graph(edge_index=torch.randint(0, nodes, (2, edges)), num_nodes=nodes)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -168,12 +169,3 @@ def test_200_000_tokens_forward_and_backward_under_4_gib() -> None:
     gradient = model.tokenizer.type_embedding.weight.grad
     assert torch.isfinite(gradient).all()
     assert gradient.abs().max() > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [({"dropout": 1.5}, "below 1"), ({"num_features": 0}, "num_features is 0"), ({"redraw_interval": 0}, "at least 1")],
-)
-def test_bad_config(options: dict[str, float], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        AttentionConfig(kind="favor", **options)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengt.attention import attention_weights, softmax, softmax_attention
+from tokengt.attention import attention_weights, limits, softmax_attention
 from tokengt.ragged import Segments
 
 
@@ -86,10 +86,10 @@ def test_refuses_scores_that_do_not_fit() -> None:
 def test_warns_of_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v, segments = packed([100, 50], heads=2, dim=8, value=8)
     work = 2 * 2 * 16 * (100**2 + 50**2)
-    monkeypatch.setitem(softmax.WORK_WARNING_FLOP, "cpu", work - 1)
+    monkeypatch.setitem(limits.WORK_WARNING_FLOP, "cpu", work - 1)
     with pytest.warns(UserWarning, match=r"up to 100 tokens a sequence costs about 0.0 TFLOP a layer"):
         softmax_attention(q, k, v, segments)
-    monkeypatch.setitem(softmax.WORK_WARNING_FLOP, "cpu", work)
+    monkeypatch.setitem(limits.WORK_WARNING_FLOP, "cpu", work)
     softmax_attention(q, k, v, segments)
 
 
@@ -113,11 +113,11 @@ def test_long_sequences_need_linear_memory() -> None:
 
 def test_refusal_counts_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v, segments = packed([10] * 50, heads=2, dim=4, value=4)
-    monkeypatch.setattr(softmax, "SCORE_LIMIT_BYTES", 50 * 100 * 2 * 8)
+    monkeypatch.setattr(limits, "SCORE_LIMIT_BYTES", 50 * 100 * 2 * 8)
     attention_weights(q, k, segments)
     with pytest.raises(ValueError, match="attention dropout"):
         softmax_attention(q, k, v, segments, dropout=0.1)
-    monkeypatch.setattr(softmax, "SCORE_LIMIT_BYTES", 50 * 100 * 2 * 8 - 1)
+    monkeypatch.setattr(limits, "SCORE_LIMIT_BYTES", 50 * 100 * 2 * 8 - 1)
     with pytest.raises(ValueError, match="attention maps"):
         attention_weights(q, k, segments)
 

@@ -2,7 +2,16 @@
 
 import torch
 
-from tokengt import AttentionConfig, EncoderConfig, HeadConfig, LaplacianIds, TokenGT, TokenGTConfig
+from tokengt import (
+    AttentionConfig,
+    EncoderConfig,
+    FavorConfig,
+    HeadConfig,
+    LaplacianIds,
+    SoftmaxConfig,
+    TokenGT,
+    TokenGTConfig,
+)
 from tokengt.bench.counting import forward_flop, measured_peak
 
 
@@ -23,19 +32,19 @@ LENGTHS = torch.tensor([3, 5])
 
 def test_softmax() -> None:
     scores = 2 * (2 * 2 * (4 + 3) * (9 + 25))
-    assert forward_flop(model(AttentionConfig()), LENGTHS, rows=2) == LINEAR + scores
+    assert forward_flop(model(SoftmaxConfig()), LENGTHS, rows=2) == LINEAR + scores
 
 
 def test_a_sum_over_all_tokens_needs_all() -> None:
     linear = 2 * (2 * BLOCK + IDS) * 8 + 2 * HEAD * 2
     scores = 2 * (2 * 2 * (4 + 3) * (9 + 25))
-    summed = model(AttentionConfig(), HeadConfig(out_dim=3, readout="sum"))
+    summed = model(SoftmaxConfig(), HeadConfig(out_dim=3, readout="sum"))
     assert forward_flop(summed, LENGTHS, rows=2) == linear + scores
 
 
 def test_favor_is_linear_in_tokens() -> None:
     features = 2 * (4 * 2 * 11 * (4 + 3) * 8)
-    assert forward_flop(model(AttentionConfig(kind="favor", num_features=11)), LENGTHS, rows=2) == LINEAR + features
+    assert forward_flop(model(FavorConfig(num_features=11)), LENGTHS, rows=2) == LINEAR + features
 
 
 def test_the_peak_is_more_than_a_plain_loop_and_less_than_any_machine() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokengt import AttentionConfig, EncoderConfig, HeadConfig, LaplacianIds, TokenGT, TokenGTConfig
+from tokengt import EncoderConfig, FavorConfig, HeadConfig, LaplacianIds, SoftmaxConfig, TokenGT, TokenGTConfig
 from tokengt.batch import GraphBatch
 from tokengt.bench.padded import PaddedTokenGT, _branch, plain_favor
 from tokengt.bench.shapes import make_sample
@@ -35,7 +35,8 @@ def model(encoder: EncoderConfig = ENCODER, head: HeadConfig | None = None, **to
 @pytest.mark.parametrize("kind", ["softmax", "favor"])
 @pytest.mark.parametrize("head", [HeadConfig(), HeadConfig("node", 3), HeadConfig(readout="sum")])
 def test_outputs_and_gradients_agree_in_training_mode(layout: str, kind: str, head: HeadConfig) -> None:
-    packed = model(replace(ENCODER, attention=AttentionConfig(kind=kind)), head, layout=layout)  # type: ignore[arg-type]
+    attention = FavorConfig() if kind == "favor" else SoftmaxConfig()
+    packed = model(replace(ENCODER, attention=attention), head, layout=layout)
     padded, batch = PaddedTokenGT(packed), molecules()
     padded.train()
     outputs, gradients = [], []

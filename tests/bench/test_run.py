@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tokengt.attention import AttentionConfig
+from tokengt.attention import SoftmaxConfig
 from tokengt.bench import BenchConfig, BenchRow, bench
 from tokengt.bench.config import model_config
 from tokengt.bench.report import keep_rows, lines, results_file, to_json
@@ -87,7 +87,7 @@ def test_every_step_brings_other_graphs_and_both_systems_the_same() -> None:
 def test_systems_train_the_same_first_step() -> None:
     """Without dropout: the same batch, loss, clipping and AdamW give the same weights."""
     setup = make_setup(replace(TINY, precision="float64", dropout=0.0))
-    setup.model.set_attention(AttentionConfig())
+    setup.model.set_attention(SoftmaxConfig())
     for block in setup.model.encoder.blocks:
         block.drops = False
     identifiers = replace(setup.model.config.identifiers, sign_flip=False, dropout=0.0)

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cli.command import here
+
 TOKENGT = Path(sys.executable).parent / "tokengt"
 
 
@@ -38,14 +40,14 @@ def test_import_loads_nothing_it_does_not_need() -> None:
 
 
 def test_presets_are_listed() -> None:
-    done = run("presets")
+    done = here("presets")
     assert done.returncode == 0
     assert "regression-lap" in done.stdout
     assert "12 layers x  768, 32 heads, laplacian 16, softmax attention" in done.stdout
 
 
 def test_errors_are_one_sentence() -> None:
-    done = run("import-official", "/nowhere/checkpoint.pt", "--out", "/tmp/never")
+    done = here("import-official", "/nowhere/checkpoint.pt", "--out", "/tmp/never")
     assert done.returncode == 2
     assert done.stderr.startswith("tokengt: ")
     assert "/nowhere/checkpoint.pt" in done.stderr
@@ -55,16 +57,16 @@ def test_errors_are_one_sentence() -> None:
 def test_unknown_choices_are_value_errors() -> None:
     """Outside the tests nobody checks types, so configs check their own choices."""
     code = """
-from tokengt import AttentionConfig, EncoderConfig, HeadConfig, LaplacianIds, TokenGTConfig, TokensConfig
+from tokengt import EncoderConfig, HeadConfig, LaplacianIds, SoftmaxConfig, TokenGTConfig, TokensConfig
 for build in (
     lambda: TokenGTConfig.from_dict({"identifiers": {"kind": "laplace"}}),
-    lambda: AttentionConfig(kind="linear"),
+    lambda: TokenGTConfig.from_dict({"encoder": {"attention": {"kind": "linear"}}}),
     lambda: EncoderConfig(activation="tanh"),
     lambda: HeadConfig(level="graphs"),
     lambda: HeadConfig(readout="max"),
     lambda: TokensConfig(layout="both"),
     lambda: LaplacianIds(which="highest"),
-    lambda: AttentionConfig(backend="flash"),
+    lambda: SoftmaxConfig(backend="flash"),
 ):
     try:
         build()

@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_processes_write_the_same_bytes(folder: Path) -> None:
     for name in ("a.csv", "b.csv"):
         said = succeeded(
-            tokengt("predict", folder / "run", folder / "new.csv", "--out", folder / name, "--uncertainty", "3")
+            tokengt("predict", folder / "run", folder / "new.csv", "--out", folder / name, "--draws", "3")
         ).stdout
         assert "22 rows, 2 of which could not be read (see the column reason)" in said
     assert (folder / "a.csv").read_bytes() == (folder / "b.csv").read_bytes()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import refused, settings, succeeded, tokengt
+from tests.cli.command import here, refused, settings, succeeded, tokengt
 from tests.cli.test_resume import where
 from tests.workflow.small import TINY, molecules, read_csv, write_csv
 from tokengt.training.checkpoint import read_checkpoint
@@ -63,19 +63,19 @@ def test_checkpoints_are_of_the_last_and_the_best_epoch(folder: Path) -> None:
 
 
 def test_info_says_what_a_folder_is(folder: Path) -> None:
-    run = succeeded(tokengt("info", folder / "run")).stdout
+    run = succeeded(here("info", folder / "run")).stdout
     assert "a run of one model on data.csv, regression of log S" in run
-    store = succeeded(tokengt("info", folder / "run" / "store")).stdout
+    store = succeeded(here("info", folder / "run" / "store")).stdout
     assert "a store of 40 graphs" in store
     assert "given      T" in store
 
 
 def test_evaluate_and_embed(folder: Path) -> None:
-    done = succeeded(tokengt("evaluate", folder / "run", folder / "data.csv", "--json"))
+    done = succeeded(here("evaluate", folder / "run", folder / "data.csv", "--json"))
     found = json.loads(done.stdout)
     assert (found["rows"], found["rejected"]) == (40, 1)
     assert found["metrics"]["rmse"] > 0
-    said = succeeded(tokengt("embed", folder / "run", folder / "data.csv", "--out", folder / "v.npz")).stdout
+    said = succeeded(here("embed", folder / "run", folder / "data.csv", "--out", folder / "v.npz")).stdout
     assert "41 rows, 1 of which could not be read" in said
 
 
@@ -88,7 +88,7 @@ def test_evaluate_and_embed(folder: Path) -> None:
     ],
 )
 def test_a_wrong_wish_is_one_sentence(folder: Path, tmp_path: Path, arguments: list[str], sentence: str) -> None:
-    told = refused(tokengt("train", folder / "data.csv", *arguments, "--out", tmp_path / "run", "--workers", "1"))
+    told = refused(here("train", folder / "data.csv", *arguments, "--out", tmp_path / "run", "--workers", "1"))
     assert sentence in told
 
 
@@ -98,6 +98,6 @@ def test_a_pickle_named_like_data_is_refused(tmp_path: Path) -> None:
             return open, (str(tmp_path / "ran"), "w")
 
     (tmp_path / "data.pt").write_bytes(pickle.dumps(Trap()))
-    told = refused(tokengt("train", tmp_path / "data.pt", "--target", "y", "--out", tmp_path / "run"))
+    told = refused(here("train", tmp_path / "data.pt", "--target", "y", "--out", tmp_path / "run"))
     assert "data.pt" in told
     assert not (tmp_path / "ran").exists()

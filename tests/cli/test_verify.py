@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cli.command import tokengt
+from tests.cli.command import here
 from tokengt.cli import main
 from tokengt.theory import verify as room
 from tokengt.theory.verify import Verdict
 
 
 def test_one_line_a_claim_and_the_exit_status() -> None:
-    done = tokengt("verify", "--order", "2", "--nodes", "3")
+    done = here("verify", "--order", "2", "--nodes", "3")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("order 2: n = d_p = 3, a = 1000, bell(2k) = 15 heads")
@@ -22,7 +22,7 @@ def test_one_line_a_claim_and_the_exit_status() -> None:
 
 
 def test_sets_have_no_wl_test_and_json_says_so() -> None:
-    done = tokengt("verify", "--order", "1", "--json")
+    done = here("verify", "--order", "1", "--json")
     assert done.returncode == 0, done.stderr
     claims = json.loads(done.stdout)
     assert [claim["verdict"] for claim in claims[-2:]] == ["not applicable", "not applicable"]
@@ -47,5 +47,5 @@ def test_a_claim_that_fails_is_the_exit_status(
 
 
 def test_a_wish_that_cannot_be_is_one_sentence() -> None:
-    done = tokengt("verify", "--nodes", "0")
+    done = here("verify", "--nodes", "0")
     assert (done.returncode, done.stderr) == (2, "tokengt: nodes is 0; expected at least 1\n")

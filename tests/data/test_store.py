@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 import torch
 
 from tests.graphs import hypergraph, odd_graphs
-from tokengt import GraphBatch, from_smiles
+from tokengt import Graph, GraphBatch, from_smiles
 from tokengt.data import facts
 from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn, featurisation, read_manifest
 from tokengt.data.merge import write_store
@@ -14,7 +15,7 @@ from tokengt.data.prepare import prepare
 from tokengt.data.store import Store
 from tokengt.data.tensorfile import TensorStream
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.structure.facts import LaplacianVectors
+from tokengt.structure.facts import HopDistances, LaplacianVectors
 from tokengt.structure.laplacian import laplacian_eigenvectors, laplacian_fact
 
 SMILES = ["CCO", "c1ccccc1", "[Na+].[Cl-]", "C"]
@@ -155,7 +156,7 @@ def test_from_memory_at_every_level() -> None:
         assert not store.is_molecules
         assert store.texts() is None
         with pytest.raises(
-            ValueError, match=rf"targets have shape \[{rows + 1}, 2\]; expected \[{rows}, 2\]: a row a {level}"
+            ValueError, match=rf"targets have shape \[{rows + 1}, 2\]; expected \[{rows}, 2\]: one row per {level}"
         ):
             Store.from_memory(batch, torch.zeros(rows + 1, 2), target_names=["a", "b"], level=level)  # type: ignore[arg-type]
     without = Store.from_memory(GraphBatch.collate([hypergraph()]), None)
@@ -165,7 +166,7 @@ def test_from_memory_at_every_level() -> None:
 
 @pytest.mark.parametrize("which", ["lowest", "both_ends"])
 def test_laplacian_in_chunks_is_laplacian_at_once(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
-    monkeypatch.setattr(facts, "_CHUNK", 3)
+    monkeypatch.setattr(facts, "_GRAPHS_AT_ONCE", 3)
     batch = GraphBatch.collate(odd_graphs())
     store = Store.from_memory(batch, None).with_facts([LaplacianVectors(4, which)], progress=False)  # type: ignore[arg-type]
     known = store.graphs.fact(laplacian_fact(4, which))  # type: ignore[arg-type]
@@ -185,7 +186,7 @@ def test_the_cache_is_used_and_checked(folder: Path, monkeypatch: pytest.MonkeyP
         computed += 1
         return laplacian_eigenvectors(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(facts, "laplacian_eigenvectors", counted)
+    monkeypatch.setattr("tokengt.structure.facts.laplacian_eigenvectors", counted)
 
     def vectors() -> torch.Tensor:
         store = Store.open(folder).with_facts([LaplacianVectors(3)], progress=False)
@@ -213,6 +214,30 @@ def test_the_cache_is_used_and_checked(folder: Path, monkeypatch: pytest.MonkeyP
     assert torch.equal(vectors(), first)
     assert computed == 4
     assert not cached.exists()
+
+
+def test_facts_of_pairs_are_kept_in_pieces_and_cut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distances on disk are those of each graph by itself, whatever pieces they were computed in."""
+    store, fact = Store.open(folder), HopDistances(3)
+    whole = fact.compute(store.graphs)
+    for at_once in (1, 30, 2**22):
+        monkeypatch.setattr(facts, "_PAIRS_AT_ONCE", at_once)
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+        known = store.with_facts([fact, LaplacianVectors(2)], progress=False).graphs
+        assert known.fact("hops-3").dtype == torch.int8  # type: ignore[union-attr]
+        assert torch.equal(known.fact("hops-3"), whole)  # type: ignore[arg-type]
+        cut = known.select([2, 0, 2])
+        assert torch.equal(cut.fact("hops-3"), fact.compute(cut))  # type: ignore[arg-type]
+        assert cut.fact("laplacian-lowest-2").shape == (cut.num_nodes, 2)  # type: ignore[union-attr]
+    monkeypatch.setattr("tokengt.structure.facts.hop_distances", None)
+    again = Store.open(folder).with_facts([fact], progress=False)
+    assert torch.equal(again.graphs.fact("hops-3"), whole)  # type: ignore[arg-type]
+
+
+def test_pairs_of_a_large_graph_are_refused_in_one_sentence() -> None:
+    batch = GraphBatch.collate([Graph(num_nodes=3), Graph(num_nodes=100_000)])
+    with pytest.raises(ValueError, match=r"^graph 1 has 100,000 nodes; facts of all pairs .* up to 8,192 nodes"):
+        Store.from_memory(batch, None).with_facts([HopDistances()], progress=False)
 
 
 def test_manifests_come_back(folder: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph, random_ids, small_model, tokens_config
 from tokengt import (
-    AttentionConfig,
     EncoderConfig,
+    FavorConfig,
     FeatureSpec,
     Graph,
     GraphBatch,
@@ -22,6 +22,7 @@ from tokengt import (
     LaplacianIds,
     NoIds,
     OrfIds,
+    SoftmaxConfig,
     TokenGT,
     TokenGTConfig,
     TokensConfig,
@@ -35,7 +36,8 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
 def attention_encoder(kind: str, **options: object) -> EncoderConfig:
-    return EncoderConfig(num_layers=2, num_heads=3, mlp_dim=32, attention=AttentionConfig(kind=kind), **options)  # type: ignore[arg-type]
+    attention = FavorConfig() if kind == "favor" else SoftmaxConfig()
+    return EncoderConfig(num_layers=2, num_heads=3, mlp_dim=32, attention=attention, **options)  # type: ignore[arg-type]
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
@@ -117,11 +119,16 @@ def test_predict_averages_draws_and_returns_their_spread() -> None:
     assert torch.allclose(std, runs.std(0), atol=1e-6)
     single = model.predict(batch)
     assert torch.equal(single.mean, model(batch))
-    assert torch.equal(single.std, torch.zeros_like(single.std))
+    assert single.std is None
     canonical = small_model(ids=LaplacianIds(6))
     assert canonical.predict(batch, draws=3).std.max() > 0
     blind = small_model(ids=NoIds())
-    assert blind.predict(batch, draws=3).std.max() < 1e-6
+    with pytest.raises(ValueError, match="no identifiers to draw; take the draws over dropout"):
+        blind.predict(batch, draws=3)
+    own = torch.randn(batch.num_nodes, canonical.config.identifiers.dim)
+    assert torch.equal(canonical.predict(batch, node_ids=own).mean, canonical(batch, own))
+    with pytest.raises(ValueError, match="node_ids are given"):
+        canonical.predict(batch, node_ids=own, draws=2)
 
 
 def test_callers_identifiers_are_used() -> None:
@@ -176,11 +183,11 @@ def test_switching_attention_on_a_trained_model() -> None:
         for block in model.encoder.blocks:
             block.attention.qkv_proj.weight.mul_(0.3)
     exact = model(batch)
-    model.set_attention(AttentionConfig(kind="favor", num_features=4000, eps=0.0))
+    model.set_attention(FavorConfig(num_features=4000, eps=0.0))
     near = model(batch)
     assert 0 < (near - exact).abs().max() < 0.05 * exact.abs().max()
     assert model.config.encoder.attention.kind == "favor"
-    model.set_attention(AttentionConfig())
+    model.set_attention(SoftmaxConfig())
     assert torch.equal(model(batch), exact)
 
 
@@ -370,7 +377,7 @@ def test_predict_and_maps_leave_the_mode_as_it_was() -> None:
         (lambda: TokenGTConfig(dim=0), "dim is 0"),
         (lambda: EncoderConfig(head_dim=0), "head_dim is 0"),
         (lambda: EncoderConfig(mlp_dim=-1), "mlp_dim is -1"),
-        (lambda: AttentionConfig(eps=-1.0), "eps is -1"),
+        (lambda: FavorConfig(eps=-1.0), "eps is -1"),
         (lambda: FeatureSpec(width=-3), "width of 0 or more"),
         (lambda: FeatureSpec(categories=(0, 4)), "1 or more each"),
         (lambda: TokenGT(TokenGTConfig(tokens=TokensConfig(graph_token=False))), "reads the .graph. token"),

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from tokengt.models.contract import Description
 from tokengt.training.card import CardFacts, card_warnings, model_card
 from tokengt.training.tasks import Task
 
@@ -17,7 +18,7 @@ FACTS = CardFacts(
     split="random, seed 0",
     counts={"train": 902, "valid": 113, "test": 113},
     train_labels=(902,),
-    identifiers="laplacian, 16 dimensions",
+    model=Description("TokenGT", "4 layers x 96", {"identifiers": "laplacian, 16 dimensions"}, ("graph-transformer",)),
     parameters=1234567,
     test={"rmse": 0.61234, "mae": 0.47, "r2": 0.91},
     floor={"rmse": 2.1, "mae": 1.7, "r2": -0.002},

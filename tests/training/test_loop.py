@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tests.workflow.small import EXACT, TINY, molecules
 from tokengt import GraphBatch, TokenGT
+from tokengt.config import override
 from tokengt.data.splits import Split
 from tokengt.data.store import Store
 from tokengt.interop.smiles import from_smiles
@@ -24,7 +25,6 @@ from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import State, Trainer, step_seed
 from tokengt.training.parts import Parts, cut
 from tokengt.training.progress import Progress
-from tokengt.training.resolve import apply_settings, resolve_model
 from tokengt.training.tasks import Task, TaskKind
 
 RECIPE = TrainingConfig(epochs=2, batch_tokens=60, accumulate=2, ema=0.9, checkpoint_seconds=-1.0, clip=0.5)
@@ -56,7 +56,8 @@ def parts_of(
     places = torch.arange(count)
     split = split or Split(places[: count - 8], places[count - 8 : count - 4], places[count - 4 :])
     task = Task.fit(kind, targets[split.train], ("y",), None)
-    return cut(store.graphs, store.targets, "graph", split, by_row=False, undirected=True), task, store
+    costs = TokenGT(small()).costs(store.graphs)
+    return cut(store.graphs, store.targets, "graph", split, by_row=False, costs=costs), task, store
 
 
 def solubility(count: int) -> Tensor:
@@ -71,15 +72,15 @@ def trainer(
     **more: Any,
 ) -> Trainer:
     parts, task, store = data
-    model_config, _ = apply_settings(resolve_model(small(), store, task), config, _texts(settings))
+    model_config = override(small().fit(store, task.out_dim), _of_the_model(settings), "model")
     torch.manual_seed(1)
     fabric = Fabric(accelerator="cpu", devices=1)
     fabric.launch()
     return Trainer(fabric, TokenGT(model_config), parts, task, config, folder=folder, **more)
 
 
-def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in settings.items() if name.startswith("model.")}
+def _of_the_model(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix("model."): value for name, value in settings.items() if name.startswith("model.")}
 
 
 def weights(of: Trainer) -> dict[str, Tensor]:

@@ -2,14 +2,10 @@
 
 import torch
 
-from tests.graphs import odd_graphs
-from tests.workflow.small import molecules
-from tokengt import Graph, GraphBatch, TokenGT
+from tokengt import Graph, GraphBatch
 from tokengt.data.splits import Split
-from tokengt.interop.molecules import pack_molecules
-from tokengt.interop.smiles import batch_of_molecules
-from tokengt.presets import small
-from tokengt.training.parts import cut, level_rows, token_counts
+from tokengt.level import Level
+from tokengt.training.parts import Parts, cut
 
 NAN = float("nan")
 
@@ -25,23 +21,27 @@ def split(train: list[int], valid: list[int], test: list[int]) -> Split:
     return Split(*(torch.tensor(part, dtype=torch.int64) for part in (train, valid, test)))
 
 
+def parts_of(graphs: GraphBatch, targets: torch.Tensor, level: Level, chosen: Split, by_row: bool) -> Parts:
+    return cut(graphs, targets, level, chosen, by_row=by_row, costs=torch.ones(len(graphs), dtype=torch.int64))
+
+
 def test_rows_of_every_level() -> None:
     graphs = two_graphs()
-    assert level_rows(graphs, "graph").host.tolist() == [0, 1, 2]
-    assert level_rows(graphs, "node").host.tolist() == [0, 2, 5]
-    assert level_rows(graphs, "edge").host.tolist() == [0, 1, 3]
+    assert graphs.level_rows("graph").host.tolist() == [0, 1, 2]
+    assert graphs.level_rows("node").host.tolist() == [0, 2, 5]
+    assert graphs.level_rows("edge").host.tolist() == [0, 1, 3]
 
 
 def test_labels_a_graph_by_hand() -> None:
     targets = torch.tensor([[1.0, NAN], [NAN, NAN], [0.0, 2.0], [3.0, NAN], [NAN, 1.0]], dtype=torch.float64)
-    parts = cut(two_graphs(), targets, "node", split([0], [1], []), by_row=False, undirected=False)
+    parts = parts_of(two_graphs(), targets, "node", split([0], [1], []), by_row=False)
     assert parts.labels_a_graph(parts.train).tolist() == [1, 4]
     assert parts.train.places.tolist() == [0]
 
 
 def test_rows_show_the_labels_of_their_part_only() -> None:
     targets = torch.arange(5, dtype=torch.float64)[:, None]
-    parts = cut(two_graphs(), targets, "node", split([0, 3], [1], [2, 4]), by_row=True, undirected=False)
+    parts = parts_of(two_graphs(), targets, "node", split([0, 3], [1], [2, 4]), by_row=True)
     assert parts.train.places.tolist() == [0, 1]
     assert parts.valid.places.tolist() == [0]
     assert parts.test.places.tolist() == [1]
@@ -55,17 +55,5 @@ def test_graphs_without_edges_hold_no_rows_of_edges() -> None:
     """The row after an empty graph belongs to the next one."""
     batch = GraphBatch.collate([Graph(num_nodes=1), Graph(num_nodes=2, edge_index=torch.tensor([[0], [1]]))])
     targets = torch.ones(1, 1, dtype=torch.float64)
-    parts = cut(batch.narrowed(), targets, "edge", split([0], [], []), by_row=True, undirected=False)
+    parts = parts_of(batch.narrowed(), targets, "edge", split([0], [], []), by_row=True)
     assert parts.train.places.tolist() == [1]
-
-
-def test_token_counts_are_those_of_the_model() -> None:
-    texts, _ = molecules(6)
-    packed = batch_of_molecules(pack_molecules(texts))
-    model = TokenGT(small()).eval()
-    tokens = model.encode(packed.select(torch.arange(6)))
-    assert token_counts(packed, undirected=True).tolist() == tokens.segments.host_lengths.tolist()
-    directed = GraphBatch.collate(odd_graphs()).narrowed()
-    assert token_counts(directed, undirected=False).tolist() == [
-        1 + graph.num_nodes + graph.num_edges for graph in odd_graphs()
-    ]

@@ -69,7 +69,7 @@ def test_alone_in_chunks_and_among_bad_rows_the_numbers_agree(
 def test_the_same_file_gives_the_same_bytes(predictor: Predictor, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "new.csv", ("smiles",), [[text] for text in TEXTS])
     for name in ("a.csv", "b.csv"):
-        predict_file(predictor, source, tmp_path / name, uncertainty=3, quiet=True)
+        predict_file(predictor, source, tmp_path / name, draws=3, quiet=True)
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
@@ -84,15 +84,15 @@ def test_names_that_are_taken_are_told_apart(predictor: Predictor, tmp_path: Pat
     assert found[1]["reason_"]
 
 
-def test_a_spread_leaves_the_predictions_as_they_are(predictor: Predictor, tmp_path: Path) -> None:
+def test_draws_add_columns_of_their_spread(predictor: Predictor, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "new.csv", ("smiles",), [[text] for text in (*TEXTS, "C1")])
-    _, plain = predict(predictor, source)
-    for spread in ("identifiers", "dropout"):
-        _, found = predict(predictor, source, uncertainty=3, spread=spread)
-        assert [row["predicted_y"] for row in found] == [row["predicted_y"] for row in plain]
-        assert list(found[0]) == ["smiles", "predicted_y", "predicted_z", "std_y", "std_z", "reason"]
-        assert all(float(row["std_y"]) >= 0 for row in found[:-1])
-        assert found[-1]["std_y"] == ""
+    for over in ("identifiers", "dropout"):
+        _, rows = predict(predictor, source, draws=3, over=over)
+        assert list(rows[0]) == ["smiles", "predicted_y", "predicted_z", "std_y", "std_z", "reason"]
+        assert all(float(row["std_y"]) >= 0 for row in rows[:-1])
+        assert rows[-1]["std_y"] == ""
+        told = predictor.predict(TEXTS, draws=3, over=over)  # type: ignore[arg-type]
+        assert [float(row["predicted_y"]) for row in rows[:-1]] == pytest.approx(told.mean[:, 0].tolist(), abs=1e-6)
 
 
 def test_columns_by_other_names(predictor: Predictor, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_classes_of_text(tmp_path: Path) -> None:
     predictor = train_small(source, tmp_path / "run", "group", task="multiclass")
     classes = ("high, very", "low", "ünter")
     assert predictor.task.classes == classes
-    done, found = predict(predictor, source, uncertainty=2)
+    done, found = predict(predictor, source, draws=2)
     chances = [f"probability_{name}" for name in classes]
     assert list(found[0])[2:] == ["predicted_group", *chances, *(f"std_{name}" for name in classes), "reason"]
     for row in found:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import TypeVar, cast
 
 import torch
 from torch import nn
@@ -9,21 +10,23 @@ from torch import nn
 from tokengt.accelerate.encoder import FastEncoder
 from tokengt.transformer import Encoder
 
+M = TypeVar("M", bound=nn.Module)
+
 
 def accelerate(
-    model: nn.Module,
+    model: M,
     *,
     device: torch.device | str,
     compile: bool = True,
     record: bool = False,
     backend: str = "inductor",
-) -> nn.Module:
+) -> M:
     """A module that computes what ``model`` does, faster, with the same weights.
 
     It is a copy that shares all parameters, buffers and parts with ``model``; in place of every :class:`Encoder` it has
-    a fast twin. The original stays as it was, names in its state dict included, and sees every step of training. Each of
-    the two has its own mode: call ``train()`` and ``eval()`` on the one that is called. Copies and pickles of the fast
-    one are plain again.
+    a fast twin, which is called alike. The original stays as it was, names in its state dict included, and sees every
+    step of training. Each of the two has its own mode: call ``train()`` and ``eval()`` on the one that is called.
+    Copies and pickles of the fast one are plain again.
 
     Args:
         model: any module. Without an :class:`Encoder` in it, or with nothing to do, it is returned itself.
@@ -38,7 +41,8 @@ def accelerate(
     record = record and torch.device(device).type == "cuda"
     if not (compile or record):
         return model
-    return _replaced(model, lambda encoder: FastEncoder(encoder, backend if compile else None, record=record))
+    fast = _replaced(model, lambda encoder: FastEncoder(encoder, backend if compile else None, record=record))
+    return cast(M, fast)
 
 
 def forget(model: nn.Module) -> None:

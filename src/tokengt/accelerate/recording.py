@@ -92,7 +92,7 @@ def record(
     x: Float[Tensor, "tokens dim"],
     plan: AttentionPlan,
     parameters: Sequence[nn.Parameter],
-    gradients: Sequence[Tensor],
+    gradients: list[Tensor],
     pool: Any,
 ) -> Recording:
     """A forward and a backward at this size, recorded; draws go on as if nothing had been run.

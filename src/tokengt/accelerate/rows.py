@@ -1,8 +1,8 @@
 """What a block does between its matrix products, by Triton kernels that each read the rows once.
 
-For compiled training on a GPU. A compiler fuses much of it too. But it does not add up the gradients of norms and biases
-where their rows are read anyway, it does not fuse a block with the next one, and its GELU with dropout is bound by
-arithmetic. Importing this needs no Triton; calling it does.
+For compiled training on a GPU. A compiler fuses much of it too. But it does not add up the gradients of norms and
+biases where their rows are read anyway, it does not fuse a block with the next one, and its GELU with dropout is bound
+by arithmetic. Importing this needs no Triton; calling it does.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Sizes that batches are filled up to: few of them, so that batches of training come in the same ones again and again."""
+"""Sizes that batches are filled up to: few, so that the batches of a training come in the same ones again and again."""
 
 import math
 from dataclasses import dataclass

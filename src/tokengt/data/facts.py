@@ -17,6 +17,7 @@ from tokengt.batch import GraphBatch
 from tokengt.data.progress import progress_bar
 from tokengt.data.tensorfile import Array, TensorStream, write_tensors
 from tokengt.files import file_checksum, write_whole
+from tokengt.structure.distances import check_pairs
 from tokengt.structure.facts import StructureFact
 
 _GRAPHS_AT_ONCE, _PAIRS_AT_ONCE = 4096, 2**22
@@ -34,6 +35,8 @@ def fact_of_all(
     known = None if path is None else _read(path, owner)
     if known is not None:
         return known
+    if fact.per == "pair":
+        check_pairs(graphs.nodes)
     with progress_bar(len(graphs), "graphs", fact.name, shown=shown) as tick:
         pieces = _computed(graphs, fact, tick)
         # The first chunk tells the type and width of all.

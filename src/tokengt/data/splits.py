@@ -125,7 +125,7 @@ def column_split(codes: Int8[Tensor, " rows"], seed: int = 0) -> Split:
 def fold_splits(count: int, folds: int, seed: int, groups: Sequence[str] | None = None) -> list[Split]:
     """``folds`` splits over the same parts: fold i tests on part i, validates on part i + 1, trains on the rest.
 
-    Parts differ by at most one place. With ``groups`` (one name a place) a group is never cut: groups go from large
+    Parts differ by at most one place. With ``groups`` (one name per place) a group is never cut: groups go from large
     to small, those of equal size in seeded order, each into the part that is smallest so far.
     """
     units = list(range(count)) if groups is None else _members(groups)

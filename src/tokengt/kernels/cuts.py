@@ -27,7 +27,7 @@ class Cuts:
 
 
 def make_cuts(segments: Segments, num_heads: int, features: int) -> Cuts:
-    """Pieces so long that about as many programs run as a large GPU wants, one per piece, head and block of features."""
+    """Pieces as long as leaves enough programs for a large GPU: one per piece, head and block of features."""
     assert segments.total < 2**31, "rows are counted in 32 bits"
     units = num_heads * -(-features // feature_block(features))
     rows = max(_LEAST_PIECE, -(-segments.total * units // (_PROGRAMS * WIDE_TILE)) * WIDE_TILE)

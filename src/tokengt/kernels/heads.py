@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
+
+Rows = Float[Tensor, "tokens heads _"]
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,10 @@ class Heads:
     def width(self) -> int:
         return self.count * (2 * self.key + self.value)
 
-    def split(
-        self, qkv: Float[Tensor, "tokens width"]
-    ) -> tuple[
-        Float[Tensor, "tokens heads key"], Float[Tensor, "tokens heads key"], Float[Tensor, "tokens heads value"]
-    ]:
+    def split(self, qkv: Float[Tensor, "tokens width"]) -> tuple[Rows, Rows, Rows]:
         """Queries, keys and values of every head: views of the rows."""
         rows, widths = len(qkv), (self.key, self.key, self.value)
-        query, key, value = qkv.split([self.count * width for width in widths], dim=1)
+        query, key, value = torch.split(qkv, [self.count * width for width in widths], dim=1)
         return (
             query.view(rows, self.count, self.key),
             key.view(rows, self.count, self.key),

@@ -4,8 +4,8 @@
 Rows are [queries of all heads | keys of all heads | values of all heads], as one linear layer writes them; gradients
 go to rows of the same layout. A *unit* is one sequence (or one tile of a long one) and one head; heads run fastest, so
 that neighbouring programs read the same cache lines. ``items`` holds a start row, a length and a first query for every
-entry of the tiles; an entry of length 0 is room that nothing has taken. Scores are in base 2 (``scale`` carries log2 e),
-and so are the saved log-sum-exps, [heads, tokens].
+entry of the tiles; an entry of length 0 is room that nothing has taken. Scores are in base 2 (``scale`` carries
+log2 e), and so are the saved log-sum-exps, [heads, tokens].
 
 Every sum is in float32, and float32 factors are multiplied as two TF32 parts each (PRECISION). No program adds to
 memory that another one writes: results are the same in every run.

@@ -61,7 +61,7 @@ def softmax_works(device: torch.device) -> bool:
 
 @cache
 def favor_works(device: torch.device, dtype: torch.dtype, heads: Heads, features: int) -> bool:
-    """Whether the kernels of FAVOR+ do at these sizes, which are then built: wide heads may want more than a GPU has."""
+    """Whether those of FAVOR+ run at these sizes, which are then built: wide heads may want more than a GPU has."""
 
     def attend(rows: Tensor, segments: Segments) -> Tensor:
         projection = torch.zeros(features, heads.key, device=device)

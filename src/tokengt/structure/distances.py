@@ -31,20 +31,19 @@ def hop_distances(batch: GraphBatch, limit: int) -> Int8[Tensor, " pairs"]:
         ValueError: a graph has more than ``MAX_NODES`` nodes, or the graphs more than ``MAX_PAIRS`` pairs.
     """
     nodes, pairs = batch.nodes, batch.nodes.pairs
-    _check_size(nodes)
+    check_pairs(nodes)
     steps = _steps(batch)
     out = torch.full((pairs.total,), -1, dtype=torch.int8, device=batch.device)
     for chosen in _alike(nodes.host_lengths):
         rows, own = nodes.take(chosen)
         width = own.max_length
         hops = _searched(_renumbered(steps, rows, nodes.total), own, width, limit)
-        # Row (j, i) of the search is the pair (i, j): what each source i reached, written beside i's own nodes.
+        # Entry (j, i) of the search is the pair (i, j); sources beyond a graph's own nodes are padding.
         target, source = own.positions[:, None], torch.arange(width, device=batch.device)
-        inside = source < own.lengths.index_select(0, own.ids)[:, None]
         size = own.lengths.index_select(0, own.ids)[:, None]
         first = pairs.starts.index_select(0, chosen.to(batch.device)).index_select(0, own.ids)[:, None]
-        places = first + source * size + target
-        out[places[inside]] = hops[inside]
+        inside = source < size
+        out[(first + source * size + target)[inside]] = hops[inside]
     return out
 
 
@@ -95,15 +94,20 @@ def _alike(sizes: Int[Tensor, " graphs"]) -> list[Int[Tensor, " chosen"]]:
     return groups
 
 
-def _check_size(nodes: Segments) -> None:
+def check_pairs(nodes: Segments) -> None:
+    """Whether what is known of all ordered pairs of nodes fits into memory.
+
+    Raises:
+        ValueError: a graph has more than ``MAX_NODES`` nodes, or the graphs more than ``MAX_PAIRS`` pairs.
+    """
     if nodes.max_length > MAX_NODES:
         graph = int(nodes.host_lengths.argmax())
         raise ValueError(
-            f"graph {graph} has {nodes.max_length} nodes; distances of all pairs are kept for graphs of up to "
-            f"{MAX_NODES} nodes, so use a model that needs none for graphs as large as this"
+            f"graph {graph} has {nodes.max_length:,} nodes; facts of all pairs of nodes are kept for graphs of up to "
+            f"{MAX_NODES:,} nodes, so use a model that needs none for graphs as large as this"
         )
     if nodes.pairs.total > MAX_PAIRS:
         raise ValueError(
-            f"the graphs have {nodes.pairs.total} pairs of nodes; distances are kept for up to {MAX_PAIRS}, so use "
-            "fewer or smaller graphs, or a model that needs no distances"
+            f"the graphs have {nodes.pairs.total:,} pairs of nodes; facts of pairs are kept for up to {MAX_PAIRS:,}, "
+            "so use fewer or smaller graphs, or a model that needs none"
         )

@@ -1,16 +1,19 @@
-"""Blocks that leave what they add to the next one. The kernels themselves are in ``fused_cases.py``."""
+"""Blocks that leave what they add to the next one; with the kernels themselves in ``block_cases.py``."""
 
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tokengt.fused import Branch
 from torch import Tensor, nn
 
-from tokengt import block as block_module
-from tokengt import fused
+from tokengt.accelerate import block as fast_block
+from tokengt.accelerate import rows as row_functions
+from tokengt.accelerate.block import takes_rows
+from tokengt.accelerate.encoder import FastEncoder
+from tokengt.accelerate.rows import Branch, fits
 from tokengt.block import Block, EncoderConfig
-from tokengt.fused import Branch
 from tokengt.ragged import Segments
 from tokengt.transformer import Encoder, RowLinks
 
@@ -28,35 +31,35 @@ def activate(x: Tensor, bias: Tensor, *, dropout: float, gelu: bool) -> Tensor:
 
 
 @pytest.fixture
-def fuses(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Blocks take the way of the kernels; set ``Block._fuses`` again to take the other one."""
-    monkeypatch.setattr(block_module, "add_norm", add_norm)
-    monkeypatch.setattr(block_module, "activate", activate)
-    monkeypatch.setattr(block_module, "linear", lambda x, layer: layer(x))
-    monkeypatch.setattr(Block, "_fuses", lambda self, x: True)
+def by_rows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Fast blocks take the way of the row kernels."""
+    monkeypatch.setattr(fast_block, "add_norm", add_norm)
+    monkeypatch.setattr(fast_block, "activate", activate)
+    monkeypatch.setattr(fast_block, "linear", lambda x, layer: layer(x))
+    monkeypatch.setattr(fast_block, "takes_rows", lambda block, x: True)
     return monkeypatch
 
 
-def encoder_of(**changes: Any) -> Encoder:
+def pair_of(**changes: Any) -> tuple[Encoder, FastEncoder]:
+    """An encoder and its fast twin, which nothing compiles here."""
     torch.manual_seed(0)
     settings = {"num_layers": 3, "num_heads": 2, "mlp_dim": 20, "input_norm": True} | changes
     encoder = Encoder(DIM, EncoderConfig(**settings)).double().train()
     for parameter in encoder.parameters():
         nn.init.normal_(parameter, std=0.5)
-    return encoder
+    return encoder, FastEncoder(encoder, None, record=False)
 
 
 @pytest.mark.parametrize("asks", ["all rows", "some rows", "linked rows"])
 @pytest.mark.parametrize("changes", [{}, {"num_layers": 1}, {"activation": "relu"}, {"final_norm": False}], ids=str)
-def test_the_result_is_that_of_plain_blocks(fuses: pytest.MonkeyPatch, asks: str, changes: dict[str, Any]) -> None:
-    encoder = encoder_of(**changes, sparse_basis_residual=asks == "linked rows")
+def test_the_result_is_that_of_plain_blocks(by_rows: pytest.MonkeyPatch, asks: str, changes: dict[str, Any]) -> None:
+    encoder, fast = pair_of(**changes, sparse_basis_residual=asks == "linked rows")
     segments = Segments.from_lengths(torch.tensor([4, 0, 7, 1]))
     links = RowLinks(torch.tensor([0, 5, 5]), torch.tensor([3, 4, 2])) if asks == "linked rows" else None
     rows = torch.tensor([0, 4, 11]) if asks == "some rows" else None
     x = torch.randn(12, DIM, dtype=torch.float64, requires_grad=True)
-    found = encoder(x, segments, links, rows)
-    gradients = torch.autograd.grad(found.square().sum(), [x, *encoder.parameters()])
-    fuses.setattr(Block, "_fuses", lambda self, x: False)
+    found = fast(x, segments, links, rows)
+    gradients = torch.autograd.grad(found.square().sum(), [x, *fast.parameters()])
     expected = encoder(x, segments, links, rows)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
     plain = torch.autograd.grad(expected.square().sum(), [x, *encoder.parameters()])
@@ -64,46 +67,45 @@ def test_the_result_is_that_of_plain_blocks(fuses: pytest.MonkeyPatch, asks: str
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
 
 
-def test_every_block_but_the_last_leaves_its_branch(fuses: pytest.MonkeyPatch) -> None:
-    encoder, left = encoder_of(), []
-    for block in encoder.blocks:
-        block.register_forward_hook(lambda module, given, out: left.append(out[1] if isinstance(out, tuple) else None))
-    encoder(torch.randn(6, DIM, dtype=torch.float64), Segments.from_lengths(torch.tensor([6])))
+def test_every_block_but_the_last_leaves_its_branch(by_rows: pytest.MonkeyPatch) -> None:
+    encoder, fast = pair_of()
+    left: list[Any] = []
+    for part in fast.blocks:
+        part.register_forward_hook(lambda module, given, out: left.append(out[1]))
+    fast(torch.randn(6, DIM, dtype=torch.float64), Segments.from_lengths(torch.tensor([6])))
     assert [branch is None for branch in left] == [False, False, True]
     assert left[0].factor is None
     # The weights of a block may be gone when the next one adds its branch.
-    bias = encoder.blocks[0].mlp.down.bias
+    bias = encoder.blocks[0].mlp.down.bias  # type: ignore[union-attr]
     assert torch.equal(left[0].bias, bias)
     assert left[0].bias.data_ptr() != bias.data_ptr()
 
 
 @pytest.mark.parametrize("rows", [None, torch.tensor([0, 4, 11])], ids=["all", "some"])
-def test_drop_path_drops_a_sequence_as_a_whole(fuses: pytest.MonkeyPatch, rows: Tensor | None) -> None:
+def test_drop_path_drops_a_sequence_as_a_whole(by_rows: pytest.MonkeyPatch, rows: Tensor | None) -> None:
     """Blocks one after another, of which the second adds what the first has left, under a rate of one half."""
-    encoder = encoder_of(num_layers=2, drop_path=0.5)
+    encoder, fast = pair_of(num_layers=2, drop_path=0.5)
     kept = iter([[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
-    fuses.setattr(torch, "rand", lambda *_, **__: torch.tensor(next(kept)).double())
+    by_rows.setattr(torch, "rand", lambda *_, **__: torch.tensor(next(kept)).double())
     segments = Segments.from_lengths(torch.tensor([4, 7, 1]))
     x = torch.randn(12, DIM, dtype=torch.float64)
-    found = encoder(x, segments, None, rows)
-    fuses.setattr(Block, "_fuses", lambda self, x: False)
+    found = fast(x, segments, None, rows)
     kept = iter([[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
     torch.testing.assert_close(found, encoder(x, segments, None, rows))
 
 
-def test_what_a_block_left_is_added_by_one_in_another_mode(fuses: pytest.MonkeyPatch) -> None:
+def test_what_a_block_left_is_added_by_one_in_another_mode(by_rows: pytest.MonkeyPatch) -> None:
     """Kernels are used in training alone, and a block may be set to evaluation by itself."""
-    encoder = encoder_of()
+    encoder, fast = pair_of()
     segments, x = Segments.from_lengths(torch.tensor([4, 8])), torch.randn(12, DIM, dtype=torch.float64)
-    encoder.blocks[1].eval()
-    fuses.setattr(Block, "_fuses", lambda self, x: self.training)
-    found = encoder(x, segments)
-    fuses.setattr(Block, "_fuses", lambda self, x: False)
+    fast.blocks[1].eval()
+    by_rows.setattr(fast_block, "takes_rows", lambda block, x: block.training)
+    found = fast(x, segments)
     torch.testing.assert_close(found, encoder(x, segments))
 
 
-def test_each_rate_goes_where_it_belongs(fuses: pytest.MonkeyPatch) -> None:
-    encoder = encoder_of(residual_dropout=0.25, mlp_dropout=0.5)
+def test_each_rate_goes_where_it_belongs(by_rows: pytest.MonkeyPatch) -> None:
+    encoder, fast = pair_of(residual_dropout=0.25, mlp_dropout=0.5)
     encoder.blocks[1].dropout.p = 0.125  # type: ignore[union-attr]
     rates: list[float] = []
 
@@ -115,17 +117,17 @@ def test_each_rate_goes_where_it_belongs(fuses: pytest.MonkeyPatch) -> None:
         rates.append(dropout)
         return activate(x, bias, dropout=dropout, gelu=gelu)
 
-    fuses.setattr(block_module, "add_norm", note_norm)
-    fuses.setattr(block_module, "activate", note_activation)
+    by_rows.setattr(fast_block, "add_norm", note_norm)
+    by_rows.setattr(fast_block, "activate", note_activation)
     segments, x = Segments.from_lengths(torch.tensor([4, 8])), torch.randn(12, DIM, dtype=torch.float64)
-    encoder(x, segments)
+    fast(x, segments)
     # The branch of attention, the activation, the branch of the MLP (in the next block; the last adds its own).
     assert rates == [0.25, 0.5, 0.25, 0.125, 0.5, 0.125, 0.25, 0.5]
     rates.clear()
     for module in encoder.modules():
         if isinstance(module, nn.Dropout):
             module.eval()
-    encoder(x, segments)
+    fast(x, segments)
     assert rates == [0.0] * 8
 
 
@@ -141,26 +143,43 @@ def test_a_branch_is_dropped_as_a_plain_one() -> None:
     assert torch.equal(branch._replace(rate=0.0, factor=None).added_to(torch.ones(40, 500)), torch.full((40, 500), 3.0))
 
 
-def test_only_compiled_training_on_a_gpu_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = encoder_of()
+@pytest.mark.parametrize("asks", ["all rows", "some rows"])
+def test_the_h_that_compiled_training_keeps_changes_nothing(asks: str) -> None:
+    """The equations of a plain block stand in two places; they give the same bits, draws included."""
+    encoder, fast = pair_of(residual_dropout=0.25, mlp_dropout=0.5, drop_path=0.5)
+    x, plan = torch.randn(12, DIM, dtype=torch.float64), encoder.plan(Segments.from_lengths(torch.tensor([4, 8])))
+    rows = torch.tensor([0, 4]) if asks == "some rows" else None
+    for mode in (True, False):
+        fast.train(mode)
+        for plain, twin in zip(encoder.blocks, fast.blocks, strict=True):
+            torch.manual_seed(1)
+            expected = plain(x, plan, rows)
+            torch.manual_seed(1)
+            found, left = twin(x, plan, rows)
+            assert torch.equal(found, expected)
+            assert left is None
+
+
+def test_row_kernels_are_for_compiled_training_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, _ = pair_of()
     part, x = encoder.blocks[0], torch.randn(3, DIM)
     assert isinstance(part, Block)
-    monkeypatch.setattr(fused, "_NARROWEST", DIM)
-    assert not fused.fits(x)
+    monkeypatch.setattr(row_functions, "_NARROWEST", DIM)
+    assert not fits(x)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert not fused.fits(x)  # no GPU
+    assert not fits(x)  # no GPU
     monkeypatch.setattr(Tensor, "is_cuda", True)
-    assert fused.fits(x)
-    assert not fused.fits(x.double())
-    assert not fused.fits(x[:, 1:])
-    assert fused.fits(torch.randn(1, 2048))
-    assert not fused.fits(torch.randn(1, 2049))
-    assert part._fuses(x)
-    assert not Block(DIM, EncoderConfig(num_heads=2, norm=False), 0.0)._fuses(x)
+    assert fits(x)
+    assert not fits(x.double())
+    assert not fits(x[:, 1:])
+    assert fits(torch.randn(1, 2048))
+    assert not fits(torch.randn(1, 2049))
+    assert takes_rows(part, x)
+    assert not takes_rows(Block(DIM, EncoderConfig(num_heads=2, norm=False), 0.0), x)
     handle = part.mlp.up.register_forward_pre_hook(lambda module, given: None)
-    assert not part._fuses(x)  # old-style weight norm is such a hook
+    assert not takes_rows(part, x)  # old-style weight norm is such a hook
     handle.remove()
-    assert part._fuses(x)
+    assert takes_rows(part, x)
     nn.utils.parametrizations.weight_norm(part.attention.qkv_proj)
-    assert not part._fuses(x)
-    assert not encoder.blocks[1].eval()._fuses(x)  # type: ignore[operator]
+    assert not takes_rows(part, x)
+    assert not takes_rows(encoder.blocks[1].eval(), x)  # type: ignore[arg-type]

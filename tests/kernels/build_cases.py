@@ -1,6 +1,6 @@
 """The row kernels built for an H200 by Triton's compiler, which needs no GPU: the interpreter takes what it does not.
 
-``attention/test_kernels.py`` runs this file in a process of its own, where Triton is installed.
+``test_kernels.py`` runs this file in a process of its own, where Triton is installed.
 """
 
 from itertools import product
@@ -11,7 +11,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tokengt.fused import kernels
+from tokengt.kernels import rows as kernels
 
 H200 = GPUTarget("cuda", 90, 32)
 KINDS = {"rows": "i32", "threshold": "i32", "eps": "fp32", "rescale": "fp32", "ids": "*i64", "seed": "*i64"}

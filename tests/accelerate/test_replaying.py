@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tokengt import replay
-from tokengt.attention.kernels.plan import Plan, Tiling, make_plan
+from tokengt.accelerate import replaying
+from tokengt.accelerate.recording import Recording, Run, run_filled
+from tokengt.accelerate.replaying import Replayer
+from tokengt.accelerate.sizes import Size, rounded, with_margin
+from tokengt.attention import AttentionPlan
 from tokengt.block import EncoderConfig
+from tokengt.kernels.tiles import Tiling, make_tiles
 from tokengt.ragged import Segments
-from tokengt.replay import Recording, Replayer, Size, as_filled, rounded, with_margin
 from tokengt.transformer import Encoder
 
 GPU = torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
@@ -30,7 +32,7 @@ GPU = torch.cuda.is_available() and importlib.util.find_spec("triton") is not No
 def test_recordings() -> None:
     cases = Path(__file__).with_name("replay_cases.py")
     command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", str(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cases.parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cases.parents[2])
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
 
 
@@ -70,7 +72,8 @@ def test_filling_changes_no_output_and_no_gradient(reads: bool) -> None:
     x = torch.randn(segments.total, 16, dtype=torch.float64, requires_grad=True)
     inputs = [x, *encoder.parameters()]
     plain = encoder(x, segments, None, rows)
-    wide = as_filled(lambda y, s, r: encoder(y, s, None, r), size, x, size.fill(segments), rows)
+    plan = encoder.plan(size.fill(segments))
+    wide = run_filled(lambda y, plan, r: encoder(y, plan, None, r), size, x, plan, rows)
     torch.testing.assert_close(wide, plain)
     weights = torch.randn_like(plain)
     for one, other in zip(
@@ -90,13 +93,11 @@ class PythonTape:
 
 
 def python_record(
-    replayer: Replayer, size: Size, x: Tensor, filled: Segments, plan: Plan, room: Sequence[int]
+    run: Run, size: Size, x: Tensor, plan: AttentionPlan, parameters: Sequence[Any], gradients: list[Tensor], pool: Any
 ) -> Recording:
     """A recording in ordinary memory; what nothing may read begins as NaN."""
     static = x.new_full((size.rows, x.shape[1]), 0.5).requires_grad_(x.requires_grad)
     rows = None if size.read is None else torch.zeros(size.read, dtype=torch.int64)
-    segments = Segments(filled.offsets, filled.host)
-    _ = segments.ids
     out, grad_out, grad_x = (
         torch.full((n, 16), torch.nan).double() for n in (size.read or size.rows,) * 2 + (size.rows,)
     )
@@ -104,33 +105,23 @@ def python_record(
 
     def forward() -> None:
         with torch.enable_grad():
-            kept[:] = [replayer.run(static, segments, rows)]
+            kept[:] = [run(static, plan, rows)]
         out.copy_(kept[0].detach())
 
     def backward() -> None:
-        inputs = [*([static] if x.requires_grad else []), *replayer.parameters]
+        inputs = [*([static] if x.requires_grad else []), *parameters]
         grads = torch.autograd.grad(kept.pop(), inputs, grad_out)
-        torch._foreach_copy_(replayer.gradients, grads[-len(replayer.gradients) :])
+        torch._foreach_copy_(gradients, grads[-len(gradients) :])
         if x.requires_grad:
             grad_x.copy_(grads[0])
 
     own = grad_x if x.requires_grad else None
-    return Recording(
-        static, segments, plan.in_room(room), rows, out, grad_out, own, PythonTape(forward), PythonTape(backward)
-    )
+    return Recording(static, plan, rows, out, grad_out, own, PythonTape(forward), PythonTape(backward))
 
 
-@dataclass
-class Tiles:
-    """In the place of attention: plans wherever the data lies."""
-
-    applies: bool = True
-
-    def prepare(self, segments: Segments) -> Plan | None:
-        return make_plan(segments, Tiling()) if self.applies else None
-
-    def use_plan(self, segments: Segments, plan: Plan) -> None:
-        raise AssertionError("python_record keeps plans itself")
+def tiled(segments: Segments) -> AttentionPlan:
+    """In the place of attention's: tiles wherever the data lies."""
+    return AttentionPlan(segments, tiles=make_tiles(segments, Tiling()))
 
 
 class Toy(torch.nn.Module):
@@ -141,7 +132,8 @@ class Toy(torch.nn.Module):
         torch.manual_seed(0)
         self.own, self.others = (torch.nn.Parameter(torch.randn(16, 16).double()) for _ in range(2))
 
-    def forward(self, x: Tensor, segments: Segments, rows: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, given: Segments | AttentionPlan, rows: Tensor | None) -> Tensor:
+        segments = given.segments if isinstance(given, AttentionPlan) else given
         y = (x @ self.own).tanh()
         sums = y.new_zeros(segments.count, 16).index_add(0, segments.ids, y @ self.others)
         z = y + sums.index_select(0, segments.ids).tanh()
@@ -155,8 +147,9 @@ def toy() -> Toy:
 
 @pytest.fixture
 def replayer(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Replayer:
-    monkeypatch.setattr(replay, "record", python_record)
-    return Replayer(toy, Tiles(), list(toy.parameters()))
+    monkeypatch.setattr(replaying, "record", python_record)
+    monkeypatch.setattr(Replayer, "pool", None)
+    return Replayer(toy, tiled, list(toy.parameters()))
 
 
 def gradients(model: Any, call: Any, lengths: list[int], *, keep: bool = False, learns: bool = True) -> list[Tensor]:
@@ -220,8 +213,8 @@ def test_a_batch_that_does_not_fit_is_recorded_with_more_room(toy: Toy, replayer
     (recording,) = replayer.recordings.values()
     for lengths in (first, second):
         segments = Segments.from_lengths(torch.tensor(lengths))
-        needed = make_plan(Size.of(segments, torch.arange(32)).fill(segments), Tiling()).sizes
-        assert all(with_margin(n) <= room for n, room in zip(needed, recording.plan.sizes, strict=True))
+        needed = make_tiles(Size.of(segments, torch.arange(32)).fill(segments), Tiling()).sizes
+        assert all(with_margin(n) <= room for n, room in zip(needed, recording.tiles.sizes, strict=True))
     assert replayer.replays == 4
 
 
@@ -230,7 +223,7 @@ def test_room_is_for_what_batches_of_any_size_had(
 ) -> None:
     """Both kinds come in two sizes; each size is recorded once, though its first batches were of one kind."""
     made = []
-    monkeypatch.setattr(replay, "record", lambda *given: made.append(given[1]) or python_record(*given))
+    monkeypatch.setattr(replaying, "record", lambda *given: made.append(given[1]) or python_record(*given))
     short, shorter = [64] * 32, [64] * 30
     long, longer = [32] * 31 + [1056], [32] * 29 + [992]
     for lengths in (long, shorter, short, shorter, longer, long, short):
@@ -242,7 +235,7 @@ def test_room_is_for_what_batches_of_any_size_had(
 def test_another_number_of_tile_sizes_is_recorded_anew(toy: Toy, replayer: Replayer) -> None:
     """As another type of numbers has."""
     for tiling in (Tiling(), Tiling((16, 32), 32), Tiling()):
-        replayer.attention = SimpleNamespace(prepare=lambda s, t=tiling: make_plan(s, t), use_plan=None)  # type: ignore[assignment]
+        replayer.plan = lambda s, t=tiling: AttentionPlan(s, tiles=make_tiles(s, t))  # type: ignore[misc]
         for _ in range(2):
             same(gradients(toy, replayer, BATCHES[0]), gradients(toy, toy, BATCHES[0]))
     assert replayer.replays == 5
@@ -260,8 +253,8 @@ def test_more_sizes_than_are_recorded_are_not_recorded_over_and_over(
     toy: Toy, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    monkeypatch.setattr(replay, "_MOST", 3)
-    monkeypatch.setattr(replay, "record", lambda *given: made.append(given[1]) or python_record(*given))
+    monkeypatch.setattr(replaying, "_MOST", 3)
+    monkeypatch.setattr(replaying, "record", lambda *given: made.append(given[1]) or python_record(*given))
     for lengths in [[64] * count for count in range(1, 8)] * 4:
         same(gradients(toy, replayer, lengths), gradients(toy, toy, lengths))
     assert [size.rows for size in made] == [64, 128, 192]
@@ -277,7 +270,7 @@ def test_what_cannot_be_recorded_is_run(toy: Toy, replayer: Replayer, monkeypatc
         alive.append(weakref.ref(taken))
         raise torch.OutOfMemoryError("no memory left\nat all")
 
-    monkeypatch.setattr(replay, "record", refuse)
+    monkeypatch.setattr(replaying, "record", refuse)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(alive[0]()))
     gradients(toy, replayer, BATCHES[0])
     with pytest.warns(UserWarning, match=r"goes on without CUDA graphs, slower: no memory left$"):
@@ -301,6 +294,6 @@ def test_one_backward_follows_each_forward(replayer: Replayer) -> None:
 
 
 def test_other_attention_is_left_to_the_encoder(replayer: Replayer) -> None:
-    replayer.attention = Tiles(applies=False)
+    replayer.plan = AttentionPlan
     segments = Segments.from_lengths(torch.tensor(BATCHES[0]))
     assert replayer(torch.randn(segments.total, 16, dtype=torch.float64), segments, None) is None

@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tokengt.attention import AttentionConfig, MultiheadAttention, softmax_attention
-from tokengt.attention.kernels import kernel_plan, packed_attention
-from tokengt.attention.kernels.launch import Heads, interpreted, run_backward, run_forward
-from tokengt.attention.kernels.op import packed_attention_backward_op, packed_attention_op
-from tokengt.attention.kernels.plan import Tiling, choose_tiling, make_plan
+from tokengt.attention import AttentionPlan, MultiheadAttention, SoftmaxConfig, softmax_attention
+from tokengt.attention.plan import plan_softmax
+from tokengt.kernels.attend import tiled_attention
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.packed_launch import interpreted, run_backward, run_forward
+from tokengt.kernels.packed_op import packed_attention_backward_op, packed_attention_op
+from tokengt.kernels.tiles import Tiling, choose_tiling, make_tiles
 from tokengt.ragged import Segments
 
 
@@ -68,8 +70,9 @@ def reference(qkv: Tensor, segments: Segments, heads: Heads, factors: list[Tenso
 
 
 def attend(qkv: Tensor, segments: Segments, heads: Heads, dropout: float = 0.0, seed: Tensor | None = None) -> Tensor:
-    sizes = {"num_heads": heads.count, "head_dim": heads.key, "value_dim": heads.value}
-    return packed_attention(qkv, segments, **sizes, dropout=dropout, seed=seed)
+    tiles = plan_softmax(segments, heads, qkv.dtype, "triton").tiles
+    assert tiles is not None
+    return tiled_attention(qkv, tiles, heads, dropout=dropout, seed=seed)
 
 
 def assert_close(found: Tensor, exact: Tensor, segments: Segments, tolerance: float) -> None:
@@ -112,7 +115,7 @@ def test_output_and_gradients_equal_float64(heads: Heads, dtype: torch.dtype, le
 def test_every_element_is_written_and_none_beside() -> None:
     """Outputs begin as NaN, in the middle of larger tensors of NaN."""
     heads, segments = Heads(2, 24, 9), segments_of([0, 1, 17, 0, 33, 70])
-    plan = make_plan(segments, choose_tiling(24, 9, 4))
+    tiles = make_tiles(segments, choose_tiling(24, 9, 4))
     qkv, seed = rows(segments, heads), torch.tensor(5, device=DEVICE)
 
     def poisoned(*shape: int) -> tuple[Tensor, Tensor]:
@@ -122,8 +125,8 @@ def test_every_element_is_written_and_none_beside() -> None:
     (about_out, out), (about_sums, sums), (about_grad, grad) = (
         poisoned(*shape) for shape in ((segments.total, 2, 9), (2, segments.total), (segments.total, heads.width))
     )
-    run_forward(qkv, plan.items, plan.buckets, seed, heads, 0.2, out, sums)
-    run_backward(qkv, out, torch.randn_like(out), sums, plan.items, plan.buckets, seed, heads, 0.2, grad)
+    run_forward(qkv, tiles.items, tiles.buckets, seed, heads, 0.2, out, sums)
+    run_backward(qkv, out, torch.randn_like(out), sums, tiles.items, tiles.buckets, seed, heads, 0.2, grad)
     for around, inside in ((about_out, out), (about_sums, sums), (about_grad, grad)):
         assert inside.isfinite().all()
         assert around[0].isnan().all()
@@ -132,9 +135,9 @@ def test_every_element_is_written_and_none_beside() -> None:
 
 def test_log_sums_are_those_of_the_scores() -> None:
     heads, segments = Heads(1, 16, 16), segments_of([3, 70])
-    plan = make_plan(segments, Tiling((16,), 16))
+    tiles = make_tiles(segments, Tiling((16,), 16))
     qkv = rows(segments, heads)
-    _, found = packed_attention_op(qkv, plan.items, plan.buckets, None, 1, 16, 16, 0.0)
+    _, found = packed_attention_op(qkv, tiles.items, tiles.buckets, None, 1, 16, 16, 0.0)
     q, k = qkv[:, :16].double(), qkv[:, 16:32].double()
     expected = [(q[a:b] @ k[a:b].T / 4).logsumexp(1) for a, b in ((0, 3), (3, 73))]
     assert (found[0] * math.log(2) - torch.cat(expected)).abs().max() < 1e-5
@@ -143,11 +146,11 @@ def test_log_sums_are_those_of_the_scores() -> None:
 def test_room_that_nothing_takes_changes_nothing() -> None:
     """Entries of length 0 in every bucket, the loop's as well."""
     heads, segments = Heads(3, 8, 8), segments_of([9, 16, 3, 1, 12, 40, 100])
-    plan = make_plan(segments, Tiling((16, 32), 32))
-    roomy = plan.in_room([size + 3 for size in plan.sizes])
+    tiles = make_tiles(segments, Tiling((16, 32), 32))
+    roomy = tiles.in_room([size + 3 for size in tiles.sizes])
     qkv, seed = rows(segments, heads), torch.tensor(3, device=DEVICE)
     results = []
-    for used in (plan, roomy):
+    for used in (tiles, roomy):
         x = qkv.clone().requires_grad_()
         out, _ = packed_attention_op(x, used.items, used.buckets, seed, *vars(heads).values(), 0.1)
         out.sum().backward()  # a gradient of stride zero
@@ -231,9 +234,9 @@ def test_mask_does_not_depend_on_tiles() -> None:
     qkv, seed = rows(segments, heads), torch.tensor(9, device=DEVICE)
     results = []
     for tiling in (Tiling(), Tiling((16, 32), 32)):
-        plan = make_plan(segments, tiling)
+        tiles = make_tiles(segments, tiling)
         x = qkv.clone().requires_grad_()
-        out, _ = packed_attention_op(x, plan.items, plan.buckets, seed, 2, 16, 16, 0.4)
+        out, _ = packed_attention_op(x, tiles.items, tiles.buckets, seed, 2, 16, 16, 0.4)
         out.square().sum().backward()
         assert x.grad is not None
         results.append((out.detach(), x.grad))
@@ -286,10 +289,10 @@ def test_gradient_is_the_slope(dropout: float) -> None:
 def test_operators_keep_pytorchs_rules() -> None:
     """Schema, fake tensors, autograd registration and tracing with static and dynamic shapes."""
     segments = segments_of([3, 20])
-    heads, plan = Heads(1, 8, 8), make_plan(segments, Tiling((16,), 16))
+    heads, tiles = Heads(1, 8, 8), make_tiles(segments, Tiling((16,), 16))
     qkv = rows(segments, heads)
     for seed, dropout in ((None, 0.0), (torch.tensor(4, device=DEVICE), 0.3)):
-        arguments = (plan.items, plan.buckets, seed, 1, 8, 8, dropout)
+        arguments = (tiles.items, tiles.buckets, seed, 1, 8, 8, dropout)
         torch.library.opcheck(packed_attention_op, (qkv.clone().requires_grad_(), *arguments))
     out, sums = packed_attention_op(qkv, *arguments)
     # Its own gradient is not defined, and not asked for.
@@ -302,10 +305,10 @@ def test_operators_keep_pytorchs_rules() -> None:
 def test_module_equals_the_bucketed_path() -> None:
     segments = segments_of([4, 33, 0, 70])
     x = torch.randn(segments.total, 20, device=DEVICE)
-    module = MultiheadAttention(20, 3, 8, 12, AttentionConfig(dropout=0.1)).to(DEVICE)
+    module = MultiheadAttention(20, 3, 8, 12, SoftmaxConfig(dropout=0.1)).to(DEVICE)
     results = []
     for backend in ("bucketed", "triton"):
-        module.configure(AttentionConfig(backend=backend))
+        module.configure(SoftmaxConfig(backend=backend))
         module.zero_grad()
         out = module(x, segments)
         out.square().sum().backward()
@@ -317,7 +320,7 @@ def test_module_equals_the_bucketed_path() -> None:
     calls = (softmax_attention(q, k, v, segments, backend=b) for b in ("bucketed", "triton"))
     found, expected = calls
     assert (found - expected).abs().max() < 1e-5
-    module.configure(AttentionConfig(backend="triton", dropout=0.5))
+    module.configure(SoftmaxConfig(backend="triton", dropout=0.5))
     assert not torch.equal(module(x, segments), module(x, segments))
     assert torch.equal(module.eval()(x, segments), module(x, segments))
 
@@ -326,38 +329,37 @@ def test_compiles_whole_and_once() -> None:
     """One trace for a fixed shape, one for any shape, none after that; the plan is made before."""
     from torch._dynamo.testing import CompileCounterWithBackend
 
-    config = AttentionConfig(backend="triton", dropout=0.1)
+    config = SoftmaxConfig(backend="triton", dropout=0.1)
     modules = nn.ModuleList([MultiheadAttention(16, 2, 8, 8, config) for _ in range(2)]).to(DEVICE)
     counter = CompileCounterWithBackend("aot_eager")
 
-    def stack(x: Tensor, segments: Segments) -> Tensor:
+    def stack(x: Tensor, plan: AttentionPlan) -> Tensor:
         for module in modules:
-            x = x + module(x, segments)
+            x = x + module(x, plan)
         return x
 
     compiled = torch.compile(stack, backend=counter, fullgraph=True)
     for number, lengths in enumerate([[5, 20], [9, 9, 30], [1, 2, 3], [130], [16, 0, 17]]):
         segments = segments_of(lengths)
-        modules[0].prepare(segments)
+        plan = modules[0].plan(segments)  # type: ignore[operator]
         x = torch.randn(segments.total, 16, device=DEVICE, requires_grad=True)
-        compiled(x, segments).sum().backward()
+        compiled(x, plan).sum().backward()
         assert x.grad is not None
         assert counter.frame_count == min(number + 1, 2)
     torch.manual_seed(7)
-    found = compiled(x, segments)
+    found = compiled(x, plan)
     torch.manual_seed(7)
-    assert torch.allclose(found, stack(x, segments), atol=1e-5)
+    assert torch.allclose(found, stack(x, plan), atol=1e-5)
 
 
-def test_a_plan_is_made_once() -> None:
+def test_a_plan_is_for_one_type() -> None:
+    """Tiles for bfloat16 may be too large for float32."""
+    module = MultiheadAttention(16, 2, 8, 8, SoftmaxConfig(backend="triton")).to(DEVICE)
     segments = segments_of([5, 90])
-
-    def made(segments: Segments, head_dim: int) -> Any:
-        return kernel_plan(segments, "triton", dtype=torch.float32, head_dim=head_dim, value_dim=8)
-
-    assert made(segments, 8) is made(segments, 8)
-    assert made(segments, 128) is not made(segments, 8)
-    assert made(segments_of([5, 90]), 8) is not made(segments, 8)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        plan = module.plan(segments)
+    with pytest.raises(ValueError, match=r"for torch.bfloat16 and the rows are torch.float32"):
+        module(torch.randn(95, 16, device=DEVICE), plan)
 
 
 def test_says_what_it_cannot_do() -> None:

@@ -9,13 +9,14 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kernel_cases import DEVICE, assert_close, rows, segments_of
+from packed_cases import DEVICE, assert_close, rows, segments_of
 
-from tokengt.attention import AttentionConfig, MultiheadAttention, draw_projection, favor_attention
-from tokengt.attention.kernels import packed_favor
-from tokengt.attention.kernels.cuts import find_cuts
-from tokengt.attention.kernels.favor_launch import favor_rows
-from tokengt.attention.kernels.launch import Heads, interpreted
+from tokengt.attention import FavorAttention, FavorConfig, MultiheadAttention, draw_projection, favor_attention
+from tokengt.attention.plan import plan_favor
+from tokengt.kernels.attend import cut_favor
+from tokengt.kernels.cuts import make_cuts
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.packed_launch import interpreted
 from tokengt.ragged import Segments
 
 EPS = 1e-4
@@ -29,7 +30,7 @@ def split(qkv: Tensor, heads: Heads) -> list[Tensor]:
 
 
 def attend(qkv: Tensor, segments: Segments, heads: Heads, projection: Tensor, eps: float = EPS) -> Tensor:
-    return favor_rows(qkv, projection, find_cuts(segments, heads.count, len(projection)), heads, eps)
+    return cut_favor(qkv, projection, make_cuts(segments, heads.count, len(projection)), heads, eps)
 
 
 def reference(qkv: Tensor, segments: Segments, heads: Heads, projection: Tensor, eps: float = EPS) -> Tensor:
@@ -78,7 +79,7 @@ def test_what_pieces_are_cut_from_does_not_matter(monkeypatch: pytest.MonkeyPatc
     qkv = rows(segments_of(lengths), heads)
     qkv[700:900] *= 4
     for least in (10_000, 128):
-        monkeypatch.setattr("tokengt.attention.kernels.cuts._LEAST_PIECE", least)
+        monkeypatch.setattr("tokengt.kernels.cuts._LEAST_PIECE", least)
         x = qkv.clone().requires_grad_()
         out = attend(x, segments_of(lengths), heads, projection)
         (gradient,) = torch.autograd.grad(out, x, torch.ones_like(out).cumsum(0))
@@ -156,11 +157,11 @@ def test_large_rows_stay_finite() -> None:
 def test_module_equals_the_plain_path() -> None:
     segments = segments_of([1100])
     x = torch.randn(1100, 20, device=DEVICE)
-    module = MultiheadAttention(20, 3, 8, 12, AttentionConfig("favor", backend="triton")).to(DEVICE).eval()
-    assert module.projection is not None
+    module = MultiheadAttention(20, 3, 8, 12, FavorConfig(backend="triton")).to(DEVICE).eval()
+    assert isinstance(module.kernel, FavorAttention)
     results = []
     for backend in ("triton", "bucketed"):
-        module.config = AttentionConfig("favor", backend=backend)
+        module.kernel.config = FavorConfig(backend=backend)
         module.zero_grad()
         out = module(x, segments)
         out.square().sum().backward()
@@ -170,18 +171,19 @@ def test_module_equals_the_plain_path() -> None:
         assert (one - other).norm() < 1e-5 * other.norm()
 
 
-def test_says_where_it_does_not_apply() -> None:
+def test_plans_for_what_it_can_take() -> None:
     heads, projection = Heads(1, 8, 8), draw_projection(16, 8, device=DEVICE)
-    sizes = {"num_heads": 1, "value_dim": 8, "eps": EPS}
     long, short = segments_of([1100]), segments_of([900] * 3)
-    qkv = rows(long, heads)
-    assert packed_favor(qkv, long, projection, **sizes, backend="triton") is not None
-    assert packed_favor(qkv, long, projection, **sizes, backend="bucketed") is None
-    assert packed_favor(rows(short, heads), short, projection, **sizes, backend="triton") is None
     few = segments_of([1100] + [3] * 70)  # their tables would be larger than their rows
-    assert packed_favor(rows(few, heads), few, projection, **sizes, backend="triton") is None
-    wide, wider = Heads(1, 65, 8), draw_projection(16, 65, device=DEVICE)
-    assert packed_favor(rows(long, wide), long, wider, **sizes, backend="triton") is None
+
+    def taken(segments: Segments, heads: Heads, dtype: torch.dtype, projection: Tensor, backend: str) -> bool:
+        return plan_favor(segments, heads, dtype, backend, projection).cuts is not None  # type: ignore[arg-type]
+
+    assert taken(long, heads, torch.float32, projection, "triton")
+    assert not taken(long, heads, torch.float32, projection, "bucketed")
+    assert not taken(short, heads, torch.float32, projection, "triton")
+    assert not taken(few, heads, torch.float32, projection, "triton")
+    assert not taken(long, Heads(1, 65, 8), torch.float32, draw_projection(16, 65, device=DEVICE), "triton")
     for dtype in (torch.float64, torch.float16):
-        assert packed_favor(qkv.to(dtype), long, projection, **sizes, backend="triton") is None
-    assert packed_favor(qkv, long, projection.clone().requires_grad_(), **sizes, backend="triton") is None
+        assert not taken(long, heads, dtype, projection, "triton")
+    assert not taken(long, heads, torch.float32, projection.clone().requires_grad_(), "triton")

@@ -1,6 +1,6 @@
 """What the row kernels must do, on a GPU or through Triton's interpreter (TRITON_INTERPRET=1, CPU tensors).
 
-``attention/test_kernels.py`` runs this file in a process of its own; on a GPU it can be given to pytest directly.
+``test_kernels.py`` runs this file in a process of its own; on a GPU it can be given to pytest directly.
 """
 
 import sys
@@ -11,17 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).parent / "attention"))
-from kernel_cases import DEVICE
+sys.path.insert(0, str(Path(__file__).parent))
+from packed_cases import DEVICE
 
-from tokengt import block as block_module
-from tokengt import fused
-from tokengt.attention import AttentionConfig
-from tokengt.attention.kernels.launch import interpreted
-from tokengt.block import Block, EncoderConfig
+from tokengt.accelerate.rows import Branch, activate, add_norm, linear
 from tokengt.dropout import dropout_threshold, keep_mask
-from tokengt.fused import Branch, activate, add_norm, kernels, linear, op
-from tokengt.fused.op import (
+from tokengt.kernels import rows as kernels
+from tokengt.kernels import rows_op
+from tokengt.kernels.rows_op import (
     activate_backward_op,
     activate_op,
     add_norm_backward_op,
@@ -29,11 +26,9 @@ from tokengt.fused.op import (
     linear_op,
     sum_rows_op,
 )
-from tokengt.ragged import Segments
-from tokengt.transformer import Encoder
 
 # Few, so that each has several tiles of rows here, and the interpreter takes a millisecond for each.
-op.PROGRAMS, op.SUM_PROGRAMS = 6, 5
+rows_op.PROGRAMS, rows_op.SUM_PROGRAMS = 6, 5
 
 TOLERANCE = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 # One row, none, more than programs have rows at a time; widths that fill a tile, that do not, odd ones.
@@ -240,70 +235,3 @@ def test_operators_describe_themselves() -> None:
     torch.library.opcheck(add_norm_backward_op, left, test_utils=checks)
     left = (out, x.detach(), bias.detach(), seed(), 0.2, True)
     torch.library.opcheck(activate_backward_op, left, test_utils=checks)
-
-
-def encoder_of(**changes: object) -> Encoder:
-    settings = {"num_layers": 3, "num_heads": 2, "mlp_dim": 40, "input_norm": True} | changes
-    torch.manual_seed(1)
-    return Encoder(24, EncoderConfig(**settings, attention=AttentionConfig(backend="bucketed"))).to(DEVICE).train()  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
-@pytest.mark.parametrize("asks", ["all rows", "some rows", "one block"])
-def test_a_fused_encoder_is_the_plain_one(asks: str, activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = encoder_of(activation=activation, **({"num_layers": 1} if asks == "one block" else {}))
-    for parameter in encoder.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    segments = Segments.from_lengths(torch.tensor([4, 0, 9, 1]), DEVICE)
-    x = randn(segments.total, 24)
-    rows = segments.starts[torch.tensor([0, 2], device=DEVICE)] if asks == "some rows" else None
-    results = []
-    for fuses in (False, True):
-        monkeypatch.setattr(Block, "_fuses", lambda self, x, fuses=fuses: fuses)
-        out = encoder(x, segments, None, rows)
-        results.append([out, *torch.autograd.grad(out.square().sum(), [x, *encoder.parameters()])])
-    for plain, found in zip(*results, strict=True):
-        close(found, plain.double(), 1e-4)
-
-
-def test_drop_path_of_a_fused_encoder_drops_whole_branches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a rate that drops all of them, what is left is the input, normed."""
-    encoder = encoder_of(drop_path=0.5, final_norm=False, num_layers=2)
-    monkeypatch.setattr(Block, "_fuses", lambda self, x: True)
-    for block in encoder.blocks:
-        block.drop_rate.fill_(1 - 1e-7)  # type: ignore[operator, union-attr]
-    segments = Segments.from_lengths(torch.tensor([4, 9]), DEVICE)
-    x = torch.randn(13, 24, device=DEVICE)
-    torch.testing.assert_close(encoder(x, segments), encoder.input_norm(x))
-
-
-@pytest.mark.filterwarnings("default")  # PyTorch hides one of its own
-@pytest.mark.parametrize("mixed", [False, True], ids=["float32", "autocast"])
-def test_a_compiled_encoder_is_the_plain_one(mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First, last and other blocks; on a GPU through Inductor. A block in evaluation adds what one in training left."""
-    monkeypatch.setattr(fused, "_NARROWEST", 0)
-    if interpreted():
-        monkeypatch.setattr(block_module, "fits", lambda x: torch.compiler.is_compiling())
-    encoder = encoder_of(num_layers=4, residual_dropout=0.0)
-    for parameter in encoder.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    segments = Segments.from_lengths(torch.tensor([4, 0, 9, 1]), DEVICE)
-    x = randn(segments.total, 24)
-
-    def run() -> list[Tensor]:
-        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=mixed):
-            encoder.prepare(segments)
-            out = encoder(x, segments)
-        return [out, *torch.autograd.grad(out.square().sum(), [x, *encoder.parameters()])]
-
-    plain = run()
-    calls = []
-    launch = kernels.add_norm_forward.run
-    monkeypatch.setattr(kernels.add_norm_forward, "run", lambda *a, **k: (calls.append(1), launch(*a, **k))[1])
-    encoder.compile_blocks(**({"backend": "aot_eager"} if interpreted() else {}))
-    for number in (7, 4):
-        for found, exact in zip(run(), plain, strict=True):
-            close(found, exact.double(), 5e-2 if mixed else 1e-4)
-        assert len(calls) == number  # two a block that trains, one where nothing is left to it
-        calls.clear()
-        encoder.blocks[1].eval()

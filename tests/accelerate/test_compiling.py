@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from tokengt.tracing import compiled
+from tokengt.accelerate import compiled
 
 
 def test_more_versions_than_pytorch_compiles_of_itself() -> None:

@@ -1,0 +1,95 @@
+"""How often blocks are compiled. ``test_encoder.py`` runs this, since the tests' type checks do not trace."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from tokengt.accelerate import accelerate
+from tokengt.accelerate.encoder import FastEncoder
+from tokengt.accelerate.recording import run_filled, with_room
+from tokengt.accelerate.sizes import Size, with_margin
+from tokengt.attention import AttentionPlan, SoftmaxConfig, softmax
+from tokengt.block import EncoderConfig
+from tokengt.kernels.heads import Heads
+from tokengt.kernels.tiles import Tiles, Tiling, make_tiles
+from tokengt.ragged import Segments
+from tokengt.transformer import Encoder
+
+DIM = 48
+
+
+def make(layers: int) -> Encoder:
+    torch._dynamo.reset()
+    counters.clear()
+    rates = {"mlp_dropout": 0.1, "residual_dropout": 0.1, "drop_path": 0.2, "attention": SoftmaxConfig(dropout=0.1)}
+    return Encoder(DIM, EncoderConfig(num_layers=layers, num_heads=2, mlp_dim=8, input_norm=True, **rates))  # type: ignore[arg-type]
+
+
+def graphs() -> int:
+    return int(counters["stats"]["unique_graphs"])
+
+
+def compiled_of(layers: int) -> int:
+    """Graphs after batches of several sizes, of an encoder of so many layers."""
+    encoder = make(layers)
+    names = encoder.state_dict().keys()
+    fast = accelerate(encoder, device="cpu", backend="aot_eager")
+    for lengths in ([3, 4], [5, 2, 6], [7, 7]):
+        segments = Segments.from_lengths(torch.tensor(lengths))
+        fast(torch.randn(segments.total, DIM), segments).sum().backward()
+    assert encoder.state_dict().keys() == names
+    return graphs()
+
+
+@torch.library.custom_op("tests::copy_values", mutates_args=())
+def copy_values(qkv: Tensor, items: Tensor, buckets: Tensor, heads: int, width: int) -> Tensor:
+    """In the place of the attention kernels: opaque to the compiler, with the same tensors in."""
+    return qkv[:, -heads * width :].clone().view(-1, heads, width)
+
+
+@copy_values.register_fake
+def _(qkv: Tensor, items: Tensor, buckets: Tensor, heads: int, width: int) -> Tensor:
+    return qkv.new_empty(qkv.shape[0], heads, width)
+
+
+copy_values.register_autograd(
+    lambda ctx, grad: (torch.nn.functional.pad(grad.flatten(1), (2 * DIM, 0)), None, None, None, None)
+)
+
+
+def copied(qkv: Tensor, tiles: Tiles, heads: Heads, *, dropout: float = 0.0) -> Tensor:
+    out: Tensor = copy_values(qkv, tiles.items, tiles.buckets, heads.count, heads.value)
+    return out
+
+
+def step(fast: FastEncoder, lengths: Sequence[int], margin: int | None) -> None:
+    """A step that is run, and the same as it is recorded: filled up, from memory of the recording's own."""
+    segments = Segments.from_lengths(torch.tensor(lengths))
+    size = Size.of(segments, segments.starts)
+    filled = size.fill(segments)
+    tiles = make_tiles(filled, Tiling())
+    plan = AttentionPlan(filled, tiles=tiles, dtype=torch.float32)
+    room = tiles.sizes if margin is None else [with_margin(entries) + margin for entries in tiles.sizes]
+    run = lambda x, plan, rows: fast._run(x, plan, None, rows)  # noqa: E731
+    x = torch.randn(segments.total, DIM, requires_grad=True)
+    run_filled(run, size, x, with_room(plan, room), segments.starts).sum().backward()
+    static = torch.zeros(size.rows, DIM, requires_grad=True)
+    rows = torch.zeros(size.read or 0, dtype=torch.int64)
+    run(static, with_room(plan, room), rows).sum().backward()
+
+
+def main() -> None:
+    assert compiled_of(2) == compiled_of(5) > 0
+    # Entries are now as many as there are buckets (5), now as many as a row has numbers (48), now others.
+    softmax.tiled_attention = copied
+    for margins in ((None, 0), (0, 16)):
+        fast = FastEncoder(make(3), "aot_eager", record=False)
+        for margin in margins:
+            for lengths in ([9, 30, 60, 3], [9, 33, 58, 1], [20] * 60):
+                step(fast, lengths, margin)
+        assert graphs() == 3, graphs()  # tokens before the first block, blocks, the last block
+
+
+main()

@@ -1,0 +1,82 @@
+"""How a store is split: the table of ways, columns by name, and what is said of a typo."""
+
+import pytest
+import torch
+
+from tests.training.stores import graph_store, molecule_store, ring
+from tokengt.data.splitting import SPLITS, SplitRequest, make_splits
+
+
+def test_one_graphs_rows_are_split_and_many_graphs_are_not() -> None:
+    splits, by_row = make_splits(graph_store([ring(10)], "node"), SplitRequest())
+    assert by_row
+    assert sum(len(part) for part in splits[0].parts().values()) == 10
+    splits, by_row = make_splits(graph_store([ring(4) for _ in range(10)], "node"), SplitRequest())
+    assert not by_row
+    assert [len(part) for part in splits[0].parts().values()] == [8, 1, 1]
+
+
+def test_masks_of_rows_are_a_split_by_rows() -> None:
+    codes = torch.tensor([0, 0, 1, 2, -1, 0, 2, 1], dtype=torch.int8)
+    store = graph_store([ring(4), ring(4)], "node", codes)
+    splits, by_row = make_splits(store, SplitRequest("given"))
+    assert by_row
+    assert splits[0].train.tolist() == [0, 1, 5]
+    assert splits[0].test.tolist() == [3, 6]
+
+
+def test_splits_that_cannot_be_are_one_sentence() -> None:
+    with pytest.raises(ValueError, match="a scaffold split needs molecules"):
+        make_splits(graph_store([ring(4), ring(5)]), SplitRequest("scaffold"))
+    with pytest.raises(
+        ValueError, match="split is 'given', but the data came with no split; expected random, scaffold"
+    ):
+        make_splits(molecule_store(), SplitRequest("given"))
+    with pytest.raises(ValueError, match="split is 'column:half', but the data came with no split"):
+        make_splits(molecule_store(), SplitRequest("column:half"))
+    with pytest.raises(ValueError, match="folds make their own splits"):
+        make_splits(molecule_store(), SplitRequest("given", folds=3))
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"), [("Scaffold", "scaffold"), ("rndom", "random"), ("scaffold_balanced", "scaffold")]
+)
+def test_a_typo_answers_with_the_splits_there_are(typo: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"split is '{typo}' .did you mean {meant}") as error:
+        SplitRequest(typo)
+    assert all(name in str(error.value) for name in (*SPLITS, "column:NAME"))
+
+
+def test_a_column_needs_a_name() -> None:
+    with pytest.raises(ValueError, match="expected auto, random"):
+        SplitRequest("column:")
+    assert SplitRequest("column:my part").column == "my part"
+    assert SplitRequest("random").column is None
+
+
+def test_folds_by_scaffold_cut_no_scaffold() -> None:
+    store = molecule_store(30)
+    splits, _ = make_splits(store, SplitRequest("scaffold", folds=3))
+    assert sorted(torch.cat([split.test for split in splits]).tolist()) == list(range(30))
+
+
+def test_a_split_in_words() -> None:
+    assert str(SplitRequest("random")) == "random, seed 0, 80% / 10% / 10%"
+    assert str(SplitRequest("scaffold")) == "whole scaffolds, 80% / 10% / 10%"
+    assert str(SplitRequest("random", folds=5, seed=2)) == "5 folds, random, seed 2"
+    assert str(SplitRequest("column:part")) == "by the column 'part'"
+    assert str(SplitRequest("given")) == "as the data gives it"
+
+
+def test_both_directions_of_an_edge_stay_in_one_part() -> None:
+    """Otherwise the answer to a test edge stands in the training part, at its reverse."""
+    store = graph_store([ring(20)], "edge")
+    splits, by_row = make_splits(store, SplitRequest("random", seed=3))
+    folds, _ = make_splits(store, SplitRequest("random", folds=4))
+    assert by_row
+    for split in (*splits, *folds):
+        codes = split.codes(40)
+        # ring() lists every edge in one direction first, then all of them in the other.
+        assert torch.equal(codes[:20], codes[20:])
+        assert (codes >= 0).all()
+    assert len(splits[0].test) == 4

@@ -1,0 +1,176 @@
+"""What every kind of model answers, asked of each of them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.graphs import odd_graphs, random_graph
+from tests.training.stores import graph_store, molecule_store, ring
+from tests.workflow.small import molecules
+from tokengt import GraphBatch, TokenGT, from_smiles
+from tokengt.config import to_dict
+from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.gin import GinConfig
+from tokengt.models.kinds import KINDS, config_from_dict, load_model, register
+from tokengt.presets import PRESETS, small
+from tokengt.testing import assert_permutation_equivariant, assert_permutation_invariant
+
+QUICK: dict[str, Callable[[], ModelConfig]] = {
+    "tokengt": lambda: replace(small(), dim=32),
+    "gin": lambda: GinConfig(dim=24, num_layers=3),
+    "gin-vn": lambda: GinConfig(dim=24, num_layers=3, virtual_node=True),
+}
+
+
+@pytest.fixture(params=QUICK, ids=list(QUICK))
+def config(request: pytest.FixtureRequest) -> ModelConfig:
+    return QUICK[request.param]()
+
+
+@pytest.mark.parametrize("level", ["graph", "node", "edge"])
+def test_a_fitted_model_gives_the_rows_of_its_level(config: ModelConfig, level: str) -> None:
+    store = graph_store(odd_graphs(), level)
+    model = config.fit(store, 3).build().eval()
+    batch = model.prepared(store.graphs).select([0, 3, 2])
+    assert model(batch).shape == (batch.level_rows(level).total, 3)  # type: ignore[arg-type]
+    assert model.embed(batch).shape == (3, model.embedding_width)
+
+
+def test_graphs_do_not_see_their_neighbours_in_a_batch(config: ModelConfig) -> None:
+    store = molecule_store(9)
+    torch.manual_seed(0)
+    model = config.fit(store, 1).build().double().eval()
+    together = model(store.graphs)
+    for place in range(9):
+        assert torch.allclose(model(store.graphs.select([place])), together[place : place + 1], atol=1e-10)
+
+
+def test_costs_grow_with_the_graph_and_lie_on_the_cpu(config: ModelConfig) -> None:
+    store = graph_store([ring(4), ring(40)])
+    costs = config.fit(store, 1).build().costs(store.graphs)
+    assert costs.device.type == "cpu"
+    assert 4 <= int(costs[0]) < int(costs[1])
+
+
+def test_costs_of_tokengt_are_its_tokens() -> None:
+    texts, _ = molecules(6)
+    batch = GraphBatch.collate([from_smiles(text) for text in texts])
+    model = TokenGT(small()).eval()
+    assert model.costs(batch).tolist() == model.encode(batch).segments.host_lengths.tolist()
+    directed = GraphBatch.collate(odd_graphs())
+    fitted = small().fit(graph_store(odd_graphs()), 1).build()
+    assert fitted.costs(directed).tolist() == [1 + graph.num_nodes + graph.num_edges for graph in odd_graphs()]
+
+
+def test_a_model_comes_back_from_disk_as_the_kind_it_is(config: ModelConfig, tmp_path: Path) -> None:
+    store = molecule_store(5)
+    model = config.fit(store, 2).build().eval()
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model"]["kind"] == config.kind
+    again = load_model(tmp_path)
+    assert again.config == model.config
+    assert torch.equal(again(store.graphs), model(store.graphs))
+
+
+def test_pieces_and_unused_weights_are_the_models_own(config: ModelConfig) -> None:
+    model = config.fit(molecule_store(5), 1).build()
+    own = {id(parameter) for parameter in model.parameters()}
+    inside = [id(parameter) for piece in model.pieces() for parameter in piece.parameters()]
+    assert len(inside) == len(set(inside)) > 0
+    assert set(inside) <= own
+    assert {id(parameter) for parameter in model.sometimes_unused()} <= own
+
+
+def test_configs_of_all_presets_return_from_json(tmp_path: Path) -> None:
+    for preset in PRESETS.values():
+        config = preset()
+        assert config_from_dict(json.loads(json.dumps(to_dict(config)))) == config
+        assert config.describe().summary
+
+
+def test_an_unknown_kind_is_named_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"model\.kind is 'ginn' .did you mean gin.*expected one of tokengt, gin"):
+        config_from_dict({"kind": "ginn"})
+    with pytest.raises(ValueError, match="kind is missing"):
+        config_from_dict({"dim": 3})
+    with pytest.raises(ValueError, match="'gin' is taken by GinConfig"):
+        register(type("Other", (), {"kind": "gin", "__name__": "Other"}))  # type: ignore[arg-type]
+    assert set(KINDS) >= {"tokengt", "gin", "own"}
+
+
+def test_message_passing_is_symmetric() -> None:
+    for virtual_node in (False, True):
+        store = graph_store([random_graph(8, 14, seed) for seed in range(3)], "graph")
+        model = GinConfig(dim=16, num_layers=3, virtual_node=virtual_node).fit(store, 2).build().double().eval()
+        assert_permutation_invariant(model, random_graph(7, 12, 5))
+    store = graph_store([random_graph(8, 14, seed) for seed in range(3)], "node")
+    model = GinConfig(dim=16, num_layers=2).fit(store, 2).build().double().eval()
+    assert_permutation_equivariant(model, random_graph(7, 12, 5))
+
+
+def overfits(model: Model, store_size: int = 32) -> float:
+    """The share of the variance left after training on all rows: chemprop's overfit test."""
+    texts, values = molecules(store_size)
+    batch = GraphBatch.collate([from_smiles(text) for text in texts])
+    target = torch.tensor(values)[:, None]
+    target = (target - target.mean()) / target.std()
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(120):
+        loss = (model(batch) - target).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return float(loss)
+
+
+@pytest.mark.parametrize("virtual_node", [False, True])
+def test_gin_overfits_32_molecules(virtual_node: bool) -> None:
+    torch.manual_seed(0)
+    config = GinConfig(dim=48, num_layers=3, virtual_node=virtual_node, dropout=0.0).fit(molecule_store(32), 1)
+    assert overfits(config.build()) < 0.05
+
+
+def test_one_round_of_messages_by_hand() -> None:
+    """h_v = MLP((1 + eps) h_v + sum of ReLU(h_u + e_uv)) on a path of three nodes, edges without features."""
+    store = graph_store([ring(3)], "node")
+    model = GinConfig(dim=4, num_layers=1).fit(store, 1).build().double().eval()
+    layer = model.layers[0]  # type: ignore[index]
+    states = torch.tensor([[1.0, -1.0, 2.0, 0.0], [0.5, 0.5, -3.0, 1.0], [2.0, 0.0, 0.0, -1.0]], dtype=torch.float64)
+    batch = store.graphs
+    sums = torch.stack([states[[1, 2]].relu().sum(0), states[[0, 2]].relu().sum(0), states[[0, 1]].relu().sum(0)])
+    expected = layer.norm(layer.conv.nn(states + sums))
+    assert torch.allclose(layer(states, batch), expected, atol=1e-12)
+
+
+def test_the_virtual_node_speaks_to_nodes_that_no_edge_joins() -> None:
+    """Two nodes without an edge: only a virtual node lets one change what the other becomes."""
+    apart = [random_graph(2, 0, seed) for seed in range(4)]
+    store = graph_store(apart, "node")
+    for virtual_node in (False, True):
+        torch.manual_seed(1)
+        config = GinConfig(dim=8, num_layers=3, virtual_node=virtual_node).fit(store, 1)
+        model = config.build().double().eval()
+        first, second = (store.graphs.select([place]) for place in (0, 1))
+        features = torch.cat([first.node_features[:1], second.node_features[1:]])  # type: ignore[index]
+        changed = replace(first, node_features=features)
+        assert torch.equal(model(first)[0], model(changed)[0]) != virtual_node
+
+
+def test_a_step_with_a_single_node_has_a_gradient() -> None:
+    """Batch norm has no variance of one row: a last batch that is one atom must not end the training."""
+    store = graph_store([ring(3), random_graph(1, 0)])
+    store = graph_store([random_graph(1, 0), random_graph(1, 0, 1)])
+    model = GinConfig(dim=8, num_layers=2, virtual_node=True).fit(store, 1).build().train()
+    model(store.graphs.select([0])).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_hypergraphs_are_refused_by_message_passing() -> None:
+    from tests.graphs import hypergraph
+
+    with pytest.raises(ValueError, match="a GIN passes messages along edges of two nodes"):
+        GinConfig().fit(graph_store([hypergraph()]), 1)
