@@ -308,22 +308,9 @@ def test_batches_can_be_copied_and_sent_to_other_processes() -> None:
         assert copied.fact("f") is not None
 
 
-def test_selecting_asks_the_device_nothing() -> None:
-    """Tensors on the meta device have no values, so whatever would wait for a GPU fails there."""
-    members = [random_graph(nodes, 2 * nodes, nodes, undirected=True) for nodes in (5, 3, 4)]
-    sets = [hypergraph(seed) for seed in range(3)]
-    for batch in (with_merged_edges(GraphBatch.collate(members).narrowed()), GraphBatch.collate(sets).narrowed()):
-        known = batch.with_fact("node", torch.zeros(batch.num_nodes, 2))
-        known = known.with_fact("pair", torch.zeros(known.nodes.pairs.total), per="pair")
-        far, near = known.to("meta").select([2, 0]), known.select([2, 0])
-        for name in FIELDS:
-            ours, theirs = getattr(far, name), getattr(near, name)
-            assert (None if ours is None else ours.shape) == (None if theirs is None else theirs.shape), name
-        for name in ("node", "pair"):
-            assert far.fact(name).shape == near.fact(name).shape  # type: ignore[union-attr]
-        assert far.category_range("node_features") == near.category_range("node_features")
-        assert (far.merged is None) == (near.merged is None)
-        if far.merged is not None and near.merged is not None:
-            assert far.merged.first.shape == near.merged.first.shape
-            assert far.merged.of_edge.shape == near.merged.of_edge.shape
-        assert far.members.host.tolist() == near.members.host.tolist()
+def test_all_graphs_in_their_order_are_the_batch_itself() -> None:
+    """Training on the nodes of one graph selects it at every step: its features are not copied each time."""
+    batch = GraphBatch.collate([Graph(torch.randn(2, 3)), Graph(torch.randn(4, 3))])
+    assert batch.select([0, 1]) is batch
+    assert batch.select(torch.tensor([True, True])) is batch
+    assert torch.equal(batch.select([1, 0]).node_features, torch.cat([batch[1].node_features, batch[0].node_features]))

@@ -148,6 +148,9 @@ class GraphBatch:
         so that selecting from a data set on a GPU never waits for the GPU.
         """
         chosen = checked_selection(index, len(self))
+        if len(chosen) == len(self) and torch.equal(chosen, torch.arange(len(self))):
+            # Training on the nodes of one graph asks for all graphs at every step: nothing is to be copied.
+            return self
         there = to_device(chosen, self.device)
         node_rows, nodes = self.nodes.take(chosen, there)
         edge_rows, edges = self.edges.take(chosen, there)
