@@ -169,7 +169,9 @@ def test_attention_maps_are_what_the_encoder_uses() -> None:
     assert torch.allclose(maps[5].sum(-1), torch.ones(3, lengths[5], dtype=torch.float64))
     block = model.encoder.blocks[0]
     tokens, _, _ = model._tokens(batch, None, None, 0)
-    values = block.attention.heads.split(block.attention.qkv_proj(block.attention_norm(tokens.values)))[2].split(lengths)[5]
+    values = block.attention.heads.split(block.attention.qkv_proj(block.attention_norm(tokens.values)))[2].split(
+        lengths
+    )[5]
     mixed = (maps[5] @ values.transpose(0, 1)).transpose(0, 1).flatten(1)
     after = tokens.values.split(lengths)[5] + block.attention.out_proj(mixed)
     expected = model.encoder.final_norm(after + block.mlp(block.mlp_norm(after)))
