@@ -43,7 +43,7 @@ from tokengt.structure.facts import LaplacianVectors
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
 from tokengt.training.optim import rate_at, set_rate
-from tokengt.training.parts import Part, Parts, token_counts
+from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import DeviceConfig, make_fabric
 from tokengt.training.tasks import Task
 
@@ -60,7 +60,7 @@ def trainer_of(store: Path, path: str, seed: int, precision: Any, device: Any) -
     torch.manual_seed(seed)
     model = TokenGT(replace(preset, dim=DIM, encoder=encoder))
     everything = Part(torch.arange(len(opened)), opened.targets)
-    parts = Parts(opened.graphs, "graph", token_counts(opened.graphs, False), everything, everything, everything)
+    parts = Parts(opened.graphs, "graph", model.costs(opened.graphs), everything, everything, everything)
     task = Task.fit("regression", opened.targets, ("target",))
     config = TrainingConfig(
         epochs=1, batch_size=BATCH, learning_rate=2e-4, clip=5.0, precision=precision, compile=path == "fast"
@@ -75,8 +75,8 @@ def losses(trainer: Trainer, seed: int) -> list[float]:
     if len(trainer.parts.train.places) < BATCH:
         raise SystemExit(f"the store has {len(trainer.parts.train.places)} graphs; expected {BATCH} at least")
     while len(found) < STEPS:
-        places, tokens = trainer.parts.train.places, trainer.parts.tokens
-        for pieces in epoch_steps(places, tokens, trainer.config.batching, seed=seed, epoch=epoch, pieces=1):
+        places, costs = trainer.parts.train.places, trainer.parts.costs
+        for pieces in epoch_steps(places, costs, trainer.config.batching, seed=seed, epoch=epoch, pieces=1):
             if len(pieces[0]) < BATCH or len(found) == STEPS:
                 break
             set_rate(trainer.optimizer, rate_at((len(found) + 0.5) / STEPS, trainer.config))

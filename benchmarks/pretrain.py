@@ -28,12 +28,12 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.data.datasets import bundled
+from tokengt.data.facts import fact_of_all
 from tokengt.data.splits import random_split
 from tokengt.interop.molecules import canonical_smiles, pack_molecules
 from tokengt.interop.smiles import batch_of_molecules
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.presets import PRETRAINED, small
-from tokengt.structure.laplacian import laplacian_eigenvectors, laplacian_fact
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
 from tokengt.training.parts import cut
@@ -118,23 +118,18 @@ def read_pack() -> tuple[GraphBatch, Tensor]:
     return GraphBatch.from_arrays({name: torch.from_numpy(array) for name, array in arrays.items()}), targets
 
 
-def eigenvectors(graphs: GraphBatch, dim: int) -> Tensor:
-    parts = torch.split(torch.arange(len(graphs)), 4096)
-    return torch.cat([laplacian_eigenvectors(graphs.select(part), dim).vectors.float() for part in parts])
-
-
 def train(device: str, out: Path, training: TrainingConfig) -> None:
     start = time.perf_counter()
     graphs, targets = read_pack()
     config = replace(small(), head=replace(small().head, out_dim=targets.shape[1]))
-    dim = config.identifiers.dim
-    graphs = graphs.with_fact(laplacian_fact(dim, "lowest"), eigenvectors(graphs, dim))
+    for fact in config.facts():
+        graphs = graphs.with_fact(fact.name, fact_of_all(graphs, fact), fact.per)
     split = random_split(len(graphs), 0, (0.99, 0.01, 0.0))
     task = Task.fit("binary", targets[split.train], [str(place) for place in range(targets.shape[1])])
     print(f"read in {time.perf_counter() - start:.0f} s", flush=True)
     torch.manual_seed(0)
     model = TokenGT(config)
-    parts = cut(graphs, targets, "graph", split, by_row=False, undirected=True)
+    parts = cut(graphs, targets, "graph", split, by_row=False, costs=model.costs(graphs))
     fabric = make_fabric(DeviceConfig(device), training.precision)  # type: ignore[arg-type]
 
     def log(records: list[dict[str, Any]]) -> None:

@@ -1,8 +1,8 @@
-"""A whole CPU training step on molecules: our packed model against the same model over a padded batch.
+"""A whole CPU training step on molecules: the training loop's own against the same model over a padded batch.
 
-A step is forward, L1 loss, backward, gradient clipping and AdamW. The padded reference is what the usual code does:
-the same weights, tokens and identifiers, but every layer runs on [graphs, longest, dim] with a key padding mask. Both
-give the same outputs (checked before timing), and both are timed in turns in one run.
+The parts are those of ``tokengt bench``, which draws molecules like these; here they are real. The padded reference is
+what the usual code does: the same weights, tokens and identifiers, but every layer runs on [graphs, longest, dim] with
+a key padding mask. Both give the same outputs (checked before timing), and both are timed in turns in one run.
 
     TOKENGT_DATA=/path/to/data python benchmarks/training_step.py
 """
@@ -14,13 +14,15 @@ from itertools import product
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from molecules import interleaved, median_ratio, read_molecules
-from torch import Tensor, nn
 
 from tokengt import EncoderConfig, GraphBatch, LaplacianIds, SoftmaxConfig, TokenGT, TokenGTConfig
-from tokengt.bench.padded import PaddedTokenGT
+from tokengt.bench.config import BenchConfig
+from tokengt.bench.systems import Setup, System, check_same, make_systems
+from tokengt.data.facts import fact_of_all
 from tokengt.presets import molecule_tokens
+from tokengt.training.parts import Part, Parts
+from tokengt.training.tasks import Task
 
 LAYERS, DIM, HEADS, GRAPHS = 4, 256, 8, 256
 THREADS, REPEATS = 2, 5
@@ -36,48 +38,32 @@ def build(layout: Layout, dropout: float) -> TokenGT:
     return TokenGT(TokenGTConfig(DIM, tokens, LaplacianIds(16), encoder))
 
 
-def training_step(system: nn.Module, batch: GraphBatch, target: Tensor) -> Callable[[], None]:
-    optimizer = torch.optim.AdamW(system.parameters(), lr=1e-5)
-
-    def step() -> None:
-        system.train()
-        loss = F.l1_loss(system(batch), target)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(system.parameters(), 5.0)
-        optimizer.step()
-
-    return step
+def setup(batch: GraphBatch, layout: Layout, dropout: float) -> Setup:
+    """One batch as a whole data set, its eigenvectors known as those of a store are."""
+    model = build(layout, dropout)
+    for fact in model.config.facts():
+        batch = batch.with_fact(fact.name, fact_of_all(batch, fact), fact.per)
+    targets = torch.randn(len(batch), 1, generator=torch.Generator().manual_seed(0))
+    everything = Part(torch.arange(len(batch)), targets)
+    parts = Parts(batch, "graph", model.costs(batch), everything, everything, everything)
+    return Setup(BenchConfig(device="cpu", batch=len(batch)), model, parts, Task("regression", ("value",)))
 
 
-def inference(system: nn.Module, batch: GraphBatch) -> Callable[[], None]:
-    @torch.no_grad()
-    def infer() -> None:
-        system.eval()
-        system(batch)
-
-    return infer
-
-
-@torch.no_grad()
-def check_same(packed: TokenGT, padded: PaddedTokenGT, batch: GraphBatch) -> None:
-    gap = float((packed.eval()(batch) - padded.eval()(batch)).abs().max())
-    assert gap < 1e-5, f"packed and padded outputs differ by {gap}"
+def call(system: System, phase: str, parts: Parts) -> Callable[[], object]:
+    places = parts.train.places
+    return (lambda: system.step(places)) if phase == "train" else (lambda: system.infer(places))
 
 
 def compare(batch: GraphBatch, phase: str, layout: Layout, dropout: float) -> list[dict[str, Any]]:
     """Packed and padded, one row each."""
-    packed = build(layout, dropout)
-    padded = PaddedTokenGT(packed)
-    check_same(packed, padded, batch)
-    tokens = packed.encode(batch).segments
-    target = torch.randn(batch.num_graphs, 1, generator=torch.Generator().manual_seed(0))
-    systems = {"packed": packed, "padded": padded}
-    calls = {
-        name: training_step(system, batch, target) if phase == "train" else inference(system, batch)
-        for name, system in systems.items()
-    }
-    taken = interleaved(calls, REPEATS)
+    chosen = setup(batch, layout, dropout)
+    systems = make_systems(chosen)
+    check_same(chosen, systems)
+    tokens = chosen.model.encode(batch).segments
+    taken = interleaved(
+        {name: call(system, phase, chosen.parts) for name, system in zip(("packed", "padded"), systems, strict=True)},
+        REPEATS,
+    )
     return [
         {
             "benchmark": "training_step",
@@ -93,7 +79,7 @@ def compare(batch: GraphBatch, phase: str, layout: Layout, dropout: float) -> li
             "tokens_per_s": tokens.total / statistics.median(taken[name]),
             "ratio_to_padded": median_ratio(taken["padded"], taken[name]),
         }
-        for name in systems
+        for name in taken
     ]
 
 

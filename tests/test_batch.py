@@ -306,3 +306,11 @@ def test_batches_can_be_copied_and_sent_to_other_processes() -> None:
         assert_same(copied, batch)
         assert copied.merged is not None
         assert copied.fact("f") is not None
+
+
+def test_all_graphs_in_their_order_are_the_batch_itself() -> None:
+    """Training on the nodes of one graph selects it at every step: its features are not copied each time."""
+    batch = GraphBatch.collate([Graph(torch.randn(2, 3)), Graph(torch.randn(4, 3))])
+    assert batch.select([0, 1]) is batch
+    assert batch.select(torch.tensor([True, True])) is batch
+    assert torch.equal(batch.select([1, 0]).node_features, torch.cat([batch[1].node_features, batch[0].node_features]))

@@ -214,7 +214,8 @@ def test_weights_that_were_changed_are_named(run: Path, tmp_path: Path) -> None:
         lambda data: data.update(task=3),
         lambda data: data.update(format="tokengt-run-9"),
         lambda data: data.update(extra=1),
-        lambda data: data["model"].update(dim="wide"),
+        lambda data: data["model"].update(kind="gin"),
+        lambda data: data.update(model="tokengt"),
         lambda data: data.update(members=7),
     ],
 )
@@ -237,3 +238,30 @@ def test_a_run_says_what_it_was_made_with(predictor: Predictor) -> None:
     assert predictor.spec.training.epochs == 2
     assert predictor.spec.molecules == QUIET.policy
     assert predictor.task.names == ("y", "z")
+
+
+def test_a_config_that_was_edited_is_one_sentence(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("store", "checkpoints"))
+    data = json.loads((folder / "config.json").read_text())
+    data["model"]["dim"] = "wide"
+    (folder / "config.json").write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"model\.dim is 'wide'; expected a whole number"):
+        load(folder)
+
+
+def test_the_models_config_stands_in_one_file(run: Path) -> None:
+    """run.json names the kind of its model, config.json has the rest, and loading reads each once."""
+    assert json.loads((run / "run.json").read_text())["model"] == {"kind": "tokengt"}
+    assert json.loads((run / "config.json").read_text())["model"]["kind"] == "tokengt"
+
+
+@pytest.mark.parametrize("name", ["softmax", "favor"])
+def test_runs_of_the_first_format_predict_what_they_did(name: str) -> None:
+    """Run folders made by version 0.1.0, before models had a kind: one model, and an ensemble with FAVOR+ and ORF."""
+    folder = Path(__file__).parent / "fixtures" / "format_1" / name
+    expected = json.loads((folder / "expected.json").read_text())
+    old = load(folder, "cpu")
+    told = old.predict(expected["smiles"])
+    assert np.abs(told.mean[:, 0] - expected["predicted"]).max() < 1e-5
+    assert np.abs(old.embed(expected["smiles"][:2]) - expected["embedded"]).max() < 1e-5

@@ -148,6 +148,9 @@ class GraphBatch:
         so that selecting from a data set on a GPU never waits for the GPU.
         """
         chosen = checked_selection(index, len(self))
+        if len(chosen) == len(self) and torch.equal(chosen, torch.arange(len(self))):
+            # Training on the nodes of one graph asks for all graphs at every step: nothing is to be copied.
+            return self
         there = to_device(chosen, self.device)
         node_rows, nodes = self.nodes.take(chosen, there)
         edge_rows, edges = self.edges.take(chosen, there)
@@ -187,7 +190,7 @@ class GraphBatch:
         return self._changed(changed)
 
     def narrowed(self) -> "GraphBatch":
-        """The same graphs in the narrowest integers that hold them, floats in float32: what a store keeps."""
+        """The same graphs in the narrowest integers that hold them, floats in float32, no extras: as a store has them."""
         changed: dict[str, Any] = {
             name: None if (features := getattr(self, name)) is None else narrowed(features) for name in FEATURE_FIELDS
         }

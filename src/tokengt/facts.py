@@ -20,7 +20,7 @@ from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments
 
 Per = Literal["node", "pair"]
-# By number of bounds: the smallest and the largest category of every column.
+# The smallest category of every column, and the largest.
 CategoryRange = tuple[list[int], list[int]]
 # Fields of a batch that say which nodes are joined, whatever their features are.
 STRUCTURE = ("edge_numbers", "member_numbers")

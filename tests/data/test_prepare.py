@@ -2,6 +2,8 @@
 
 import csv
 import errno
+import gzip
+import lzma
 import os
 import signal
 import subprocess
@@ -14,11 +16,12 @@ import pytest
 import torch
 
 from tokengt import from_smiles
-from tokengt.data import engines
+from tokengt.data import _text, engines
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
 from tokengt.data.store import Store
 from tokengt.data.tables import Row
+from tokengt.files import file_checksum
 from tokengt.interop.molecules import MoleculePolicy
 
 RECIPE = Recipe(smiles="smiles", targets=("y",))
@@ -338,6 +341,51 @@ def pyg_node_graph(path: Path) -> Path:
     )
     torch.save(graph, path)
     return path
+
+
+def test_a_table_is_read_from_front_to_back_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once to look at it (rows, checksum, encoding) and once to convert it; a finished store costs a checksum."""
+    source, out = tmp_path / "t.csv", tmp_path / "store"
+    source.write_text("smiles,y,note\n" + "".join(f"CCO,{row},{'x' * 500}\n" for row in range(400)))
+    taken, read = 0, _text._Told.readinto
+
+    def counted(self: _text._Told, buffer: object) -> int | None:
+        nonlocal taken
+        count = read(self, buffer)
+        taken += count or 0
+        return count
+
+    monkeypatch.setattr(_text, "_BLOCK", 512)
+    monkeypatch.setattr(_text._Told, "readinto", counted)
+    monkeypatch.setattr("tokengt.data.graph_store.file_checksum", None)
+    store = prepare(source, out, RECIPE, workers=1, progress=False)
+    monkeypatch.undo()
+    assert store.manifest.source.sha256 == file_checksum(source)
+    # The header is looked at twice more: for what separates the cells, and for their names.
+    assert 2 <= taken / source.stat().st_size < 2.2
+    monkeypatch.setattr("tokengt.data.prepare._survey", None)
+    assert len(prepare(source, out, RECIPE, progress=False)) == 400
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.csv.xz", "t.smi", "t.sdf", "t.parquet"])
+def test_the_checksum_in_a_manifest_is_that_of_the_file(tmp_path: Path, name: str) -> None:
+    source, text = tmp_path / name, "smiles,y\nCCO,1\nCC,2\n"
+    if name.endswith(".gz"):  # two members, as gzip files may have
+        source.write_bytes(gzip.compress(text[:12].encode()) + gzip.compress(text[12:].encode()))
+    elif name.endswith(".xz"):
+        source.write_bytes(lzma.compress(text.encode()))
+    elif name.endswith(".parquet"):
+        pandas = pytest.importorskip("pandas")
+        pandas.DataFrame({"smiles": ["CCO", "CC"], "y": [1.0, 2.0]}).to_parquet(source)
+    elif name.endswith(".sdf"):
+        from rdkit import Chem
+
+        source.write_text("".join(Chem.MolToMolBlock(Chem.MolFromSmiles(s)) + "$$$$\n" for s in ("CCO", "CC")))
+    else:
+        source.write_text("CCO ethanol\nCC ethane\n")
+    recipe = RECIPE if ".csv" in name or name.endswith(".parquet") else Recipe()
+    store = prepare(source, tmp_path / "store", recipe, workers=1, progress=False)
+    assert (len(store), store.manifest.source.sha256) == (2, file_checksum(source))
 
 
 def test_a_pyg_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

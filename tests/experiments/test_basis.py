@@ -13,12 +13,13 @@ from tokengt.data.synthetic import complete_graphs
 from tokengt.experiments.basis import SETTINGS, BasisConfig, select_settings
 from tokengt.experiments.basis.cells import count_parameters, run_cell
 from tokengt.experiments.basis.drawing import FreshIdentifiers, evaluation_identifiers
+from tokengt.experiments.basis.errors import matmul_precision
 from tokengt.experiments.basis.graphs import basis_graphs
 from tokengt.experiments.basis.groups import group_tokens, normalised_targets, token_features
 from tokengt.experiments.basis.measuring import attention_maps, head_errors
-from tokengt.experiments.basis.network import BasisNetwork, dropped_and_normed, matmul_precision
 from tokengt.experiments.basis.settings import Input
-from tokengt.experiments.basis.training import Part, basis_loss, batches, train
+from tokengt.experiments.basis.training import GroupShare, basis_loss, batches, train
+from tokengt.models.tokengt.scores import FirstBlockScores, dropped_and_normed
 from tokengt.structure.tuples import growth_strings
 from tokengt.theory.partitions import pattern_of
 
@@ -35,10 +36,10 @@ def odd_graphs() -> GraphBatch:
     return GraphBatch.collate([Graph(None, torch.tensor(e, dtype=torch.int64), num_nodes=n) for n, e in edges])
 
 
-def untrained(name: str, kind: Input = "sparse", *, factor: bool = False) -> tuple[TokenGT, BasisNetwork]:
+def untrained(name: str, kind: Input = "sparse", *, factor: bool = False) -> tuple[TokenGT, FirstBlockScores]:
     torch.manual_seed(1)
     model = TokenGT(SMALL.model(named(name), kind)).eval()
-    network = BasisNetwork(model, kinds=named(name).kinds, factor=factor)
+    network = FirstBlockScores(model, kinds=named(name).kinds, factor=factor)
     with torch.no_grad():
         for part in network.trained():
             part += 0.1 * torch.randn_like(part)  # no zero biases, no special norms
@@ -113,7 +114,9 @@ def test_loss_is_the_definitions_entry_by_entry(name: str) -> None:
             places = torch.arange(len(group.members))
             own = None if ids is None else ids[group.members]
             parts.append(
-                Part(group, places, token_features(group, places, own, kinds=network.num_kinds, first_order=False))
+                GroupShare(
+                    group, places, token_features(group, places, own, kinds=network.num_kinds, first_order=False)
+                )
             )
         loss = basis_loss(network.eval(), parts)
         torch.testing.assert_close(loss, expected.mean(), rtol=1e-4, atol=1e-5)

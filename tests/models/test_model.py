@@ -26,9 +26,9 @@ from tokengt import (
     TokenGT,
     TokenGTConfig,
     TokensConfig,
+    presets,
 )
 from tokengt.models.tokengt.identifiers import identifiers_of_kind
-from tokengt.presets import PRESETS
 from tokengt.structure.laplacian import laplacian_fact
 
 KINDS = ["orf", "laplacian", "near_orthonormal", "random", "orf_first_order", "random_first_order", "none"]
@@ -258,7 +258,7 @@ def test_bfloat16_and_autocast_stay_close() -> None:
 
 
 def test_initialisation() -> None:
-    model = TokenGT(replace(PRESETS["small"](), dim=256, encoder=EncoderConfig(num_layers=1, num_heads=8)))
+    model = TokenGT(replace(presets.small(), dim=256, encoder=EncoderConfig(num_layers=1, num_heads=8)))
     for name, weight in model.named_parameters():
         parameter = weight.detach()
         if name.endswith("bias"):
@@ -346,15 +346,12 @@ def test_what_is_no_graph_is_refused() -> None:
         small_model()([1, 2, 3])
 
 
-def test_presets_build_and_round_trip() -> None:
-    sizes = {"regression-lap": 16, "regression-orf": 64, "basis-lap": 20, "basis-orf": 24}
-    for name, preset in PRESETS.items():
-        config = preset()
-        assert TokenGTConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-        if name in sizes:
-            assert config.identifiers.dim == sizes[name]
-    basis = PRESETS["basis-lap"]()
+def test_the_papers_presets_have_the_papers_sizes() -> None:
+    assert (presets.regression("laplacian").identifiers.dim, presets.regression("orf").identifiers.dim) == (16, 64)
+    assert (presets.basis("laplacian").identifiers.dim, presets.basis("orf").identifiers.dim) == (20, 24)
+    basis = presets.basis()
     assert (basis.dim, basis.encoder.num_heads, basis.encoder.head_dim) == (1024, 15, 128)
+    assert TokenGTConfig.from_dict(json.loads(json.dumps(basis.to_dict()))) == basis
 
 
 def test_predict_and_maps_leave_the_mode_as_it_was() -> None:

@@ -333,3 +333,25 @@ def test_a_matrix_of_zeros_and_ones_is_a_sum_of_embeddings() -> None:
 def test_an_mlp_that_would_pool_nothing_is_refused(config: TokensConfig, kind: str) -> None:
     with pytest.raises(ValueError, match="no token here pools them"):
         Tokenizer(DIM, config, identifiers_of_kind(kind, ID))  # type: ignore[arg-type]
+
+
+def test_float_features_are_dropped_in_training_only_and_only_when_asked() -> None:
+    """Without feature dropout a model draws nothing, so that its other random choices stay what they were."""
+    batch = GraphBatch.collate([Graph(torch.ones(40, 3), torch.tensor([[0], [1]]), torch.ones(1, 2))])
+
+    def tokenizer(rate: float) -> Tokenizer:
+        torch.manual_seed(0)
+        config = replace(TokensConfig.for_batch(batch), type_ids=False, feature_dropout=rate)
+        return Tokenizer(8, config, NoIds())
+
+    plain, dropping = tokenizer(0.0), tokenizer(0.5)
+    before = torch.get_rng_state()
+    wanted = plain(batch, None).nodes
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(dropping.eval()(batch, None).nodes, wanted)
+    dropped = dropping.train()(batch, None).nodes
+    assert len(torch.unique(wanted, dim=0)) == 1
+    # Each of three features is kept and doubled or not: eight different rows at most, and several here.
+    assert 2 <= len(torch.unique(dropped, dim=0)) <= 8
+    with pytest.raises(ValueError, match="feature_dropout is 1"):
+        TokensConfig(feature_dropout=1.0)

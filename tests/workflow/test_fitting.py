@@ -115,7 +115,7 @@ def test_labels_of_one_class_in_the_validation_part_are_no_end(tmp_path: Path) -
     labels = [place % 2 for place in range(16)] + [1] * 4 + [0, 1, 0, 1]
     rows = list(zip(smiles, labels, parts, strict=True))
     source = write_csv(tmp_path / "data.csv", ("smiles", "active", "part"), rows)
-    predictor = train_small(source, tmp_path / "run", "active", split="part")
+    predictor = train_small(source, tmp_path / "run", "active", split="column:part")
     assert predictor.task.kind == "binary"
     assert records(tmp_path / "run")[0]["valid"]["roc_auc"] is None
 
@@ -126,7 +126,7 @@ def test_a_part_without_labels_is_no_end(tmp_path: Path, part: str) -> None:
     parts = ["train"] * 16 + ["valid"] * 4 + ["test"] * 4
     rows = [(text, "" if own == part else value, own) for text, value, own in zip(smiles, values, parts, strict=True)]
     source = write_csv(tmp_path / "data.csv", ("smiles", "y", "part"), rows)
-    train_small(source, tmp_path / "run", "y", split="part")
+    train_small(source, tmp_path / "run", "y", split="column:part")
     assert (tmp_path / "run" / "summary.json").is_file()
 
 
@@ -156,7 +156,8 @@ def test_scaffolds_stay_together(tmp_path: Path) -> None:
         ({"target": "solubility"}, "no column 'solubility'.*the columns are smiles, y, z"),
         ({"target": "y", "smiles": "mol"}, "no column 'mol'"),
         ({"target": ()}, "there is no target to learn; name one with --target"),
-        ({"target": "y", "split": "half"}, "no column 'half'"),
+        ({"target": "y", "split": "half"}, "split is 'half'; expected auto, random, scaffold, given, or column:NAME"),
+        ({"target": "y", "split": "column:half"}, "no column 'half'"),
         ({"target": "y", "preset": "huge"}, "preset 'huge' is unknown; expected one of auto, small"),
         (
             {"target": "y", "settings": {"training.epoch": 3}},
@@ -276,7 +277,7 @@ def test_rows_of_one_graph_are_split_by_its_masks(tmp_path: Path, level: str) ->
     options = TrainOptions(quiet=True, workers=1, level=level)  # type: ignore[arg-type]
     torch.save(graph, tmp_path / "graph.pt")
     for name, data in (("list", [graph]), ("file", tmp_path / "graph.pt")):
-        predictor = train_small(data, tmp_path / name, task="multiclass", split="masks", options=options)
+        predictor = train_small(data, tmp_path / name, task="multiclass", split="given", options=options)
         assert predictor.spec.level == level
         kept = read_csv(tmp_path / name / "predictions.csv")
         assert [int(row[level]) for row in kept] == torch.nonzero(parts == 4).flatten().tolist()

@@ -64,7 +64,7 @@ def test_trained_weights_learn_half_as_long() -> None:
 @pytest.mark.parametrize(
     ("settings", "hydrogens", "sentence"),
     [
-        ({}, "explicit", "small-pretrained knows molecules with implicit hydrogens; use --preset small"),
+        ({}, "explicit", "small-pretrained knows molecules with implicit hydrogens; use the preset small"),
         ({"model.encoder.num_heads": 4}, "implicit", "has model.encoder.num_heads 8, here it is 4"),
         ({"model.identifiers.kind": "orf"}, "implicit", "has model.identifiers.kind laplacian, here it is orf"),
     ],

@@ -46,7 +46,7 @@ def prepare(
         workers: processes on this machine, all its cores if None; with Ray, tasks at a time.
         engine: "processes", or "ray" for a cluster.
         progress: say on stderr how far it is.
-        shard_rows: rows a shard; the store's bytes do not depend on it.
+        shard_rows: rows per shard; the store's bytes do not depend on it.
 
     Raises:
         ValueError: one sentence about the file, the recipe or the folder.

@@ -1,26 +1,30 @@
 """Systems that classify the nodes of one hypergraph: TokenGT on its tokens, an MLP, a GCN on its clique expansion."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
 from tokengt.attention import FavorConfig, SoftmaxConfig
 from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.hypergraphs import LabelledHypergraph
+from tokengt.data.splits import Split
+from tokengt.data.store import Store
 from tokengt.graph import Graph
-from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import LaplacianIds, identify
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.contract import ModelConfig
+from tokengt.models.tokengt.identifiers import LaplacianIds
+from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
-from tokengt.structure.adjacency import adjacency_pairs
+from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
+from tokengt.training.config import TrainingConfig
 
 System = Literal["majority", "mlp", "clique_gcn", "tokengt_pooled", "tokengt_order_3"]
+# Those with weights; the majority class has none.
+Trained = Literal["mlp", "clique_gcn", "tokengt_pooled", "tokengt_order_3"]
 SYSTEMS: tuple[System, ...] = get_args(System)
 DATASETS = ("cocitation_cora", "cocitation_citeseer", "coauthorship_cora")
 
@@ -70,78 +74,45 @@ class HypergraphConfig:
                 raise ValueError(f"system is {system!r}; expected one of {', '.join(SYSTEMS)}")
 
 
-def split_nodes(num_nodes: int, seed: int) -> list[Int[Tensor, " _"]]:
+def split_nodes(num_nodes: int, seed: int) -> Split:
     """A random half of the nodes for training, a quarter each for validation and test."""
     order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
-    return list(order.tensor_split([num_nodes // 2, 3 * num_nodes // 4]))
+    return Split(*(part.sort().values for part in order.tensor_split([num_nodes // 2, 3 * num_nodes // 4])))
 
 
-def train(
-    model: nn.Module,
-    predict: Callable[[], Float[Tensor, "nodes classes"]],
-    labels: Int[Tensor, " nodes"],
-    parts: Sequence[Int[Tensor, " _"]],
-    optimiser: torch.optim.Optimizer,
-    config: HypergraphConfig,
-) -> tuple[list[float], int]:
-    """Accuracies of the parts where the validation part's is best (ties: the lower loss there), and epochs run."""
-    best: tuple[float, float] = (-1.0, 0.0)
-    accuracies, waited, epochs = [0.0] * len(parts), 0, 0
-    while epochs < config.epochs and waited < config.patience:
-        model.train()
-        loss = F.cross_entropy(predict()[parts[0]], labels[parts[0]])
-        optimiser.zero_grad()
-        torch.autograd.backward([loss])
-        optimiser.step()
-        model.eval()
-        with torch.no_grad():
-            logits = predict()
-            right = (logits.argmax(1) == labels).double()
-            now = [float(right[part].mean()) for part in parts]
-            score = (now[1], -float(F.cross_entropy(logits[parts[1]], labels[parts[1]])))
-        epochs, waited = epochs + 1, waited + 1
-        if score > best:
-            best, accuracies, waited = score, now, 0
-    return accuracies, epochs
-
-
-def build(
-    data: LabelledHypergraph, system: System, config: HypergraphConfig, device: torch.device
-) -> tuple[nn.Module, Callable[[], Float[Tensor, "nodes classes"]]]:
-    """A system and the function that gives the logits of all nodes; in training it drops features."""
-    features = F.normalize(data.node_features, p=1, dim=1).to(device)
-    if system.startswith("tokengt"):
-        order = 3 if system == "tokengt_order_3" else None
-        batch = GraphBatch.collate([hypergraph_tokens(data, order)])
-        tokengt = TokenGT(model_config(batch, data.num_classes, config))
-        # One graph seen again and again: its identifiers are computed once.
-        ids = identify(batch, tokengt.config.identifiers)
-        node_ids = None if ids is None else ids.nodes.float().to(device)
-        tokengt, batch = tokengt.to(device), batch.to(device)
-
-        def tokengt_logits() -> Tensor:
-            seen = drop_features(batch, config.dropout) if tokengt.training else batch
-            out: Tensor = tokengt(seen, node_ids=node_ids)
-            return out
-
-        return tokengt, tokengt_logits
-    mixing = normalised_adjacency(data).to(device) if system == "clique_gcn" else None
-    network = TwoLayers(features.shape[1], config.width, data.num_classes, config.dropout, mixing).to(device)
-    return network, lambda: network(features)
+def hypergraph_store(data: LabelledHypergraph, system: Trained) -> Store:
+    """The hypergraph as a store of one graph with labels on its nodes; the baselines need no hyperedge features."""
+    if system in ("mlp", "clique_gcn"):
+        graph = Graph.from_hyperedges(data.hyperedges, scaled_features(data))
+    else:
+        graph = hypergraph_tokens(data, 3 if system == "tokengt_order_3" else None)
+    classes = tuple(map(str, range(data.num_classes)))
+    labels = data.labels[:, None].double()
+    return Store.from_memory(
+        GraphBatch.collate([graph]), labels, target_names=("class",), level="node", classes=(classes,)
+    )
 
 
 def hypergraph_tokens(data: LabelledHypergraph, order: int | None) -> Graph:
     """The hypergraph with the mean of its members' features on every hyperedge; tuples up to ``order`` nodes."""
-    features = F.normalize(data.node_features, p=1, dim=1)
+    features = scaled_features(data)
     means = torch.stack([features[list(members)].mean(0) for members in data.hyperedges])
     return Graph.from_hyperedges(data.hyperedges, features, means, order=order)
 
 
-def model_config(batch: GraphBatch, num_classes: int, config: HypergraphConfig) -> TokenGTConfig:
-    """TokenGT for the nodes of one graph: SEB, fixed signs, FAVOR+ or softmax."""
+def scaled_features(data: LabelledHypergraph) -> Float[Tensor, "nodes width"]:
+    """Rows that sum to one."""
+    return F.normalize(data.node_features, p=1, dim=1)
+
+
+def model_config(system: Trained, config: HypergraphConfig) -> ModelConfig:
+    """The model of a system, before it is fitted to a hypergraph."""
+    if system in ("mlp", "clique_gcn"):
+        baseline = MlpConfig if system == "mlp" else CliqueGcnConfig
+        return baseline(dim=config.width, dropout=config.dropout, feature_dropout=config.dropout)
     return TokenGTConfig(
         dim=config.width,
-        tokens=TokensConfig.for_batch(batch),
+        tokens=TokensConfig(feature_dropout=config.dropout),
         identifiers=LaplacianIds(dim=config.id_dim, which="both_ends", sign_flip=False),
         encoder=EncoderConfig(
             num_layers=config.num_layers,
@@ -154,42 +125,20 @@ def model_config(batch: GraphBatch, num_classes: int, config: HypergraphConfig) 
             input_norm=True,
             sparse_basis_residual=True,
         ),
-        head=HeadConfig(level="node", out_dim=num_classes),
     )
 
 
-def drop_features(batch: GraphBatch, rate: float) -> GraphBatch:
-    """Dropout of single features, as the baselines have on their input."""
-    nodes, tuples, hyperedges = (
-        None if features is None else F.dropout(features, rate)
-        for features in (batch.node_features, batch.edge_features, batch.hyperedge_features)
+def recipe(system: Trained, config: HypergraphConfig) -> TrainingConfig:
+    """Full-batch steps at one rate, in full precision on any device."""
+    baseline = system in ("mlp", "clique_gcn")
+    return TrainingConfig(
+        epochs=config.epochs,
+        batch_size=1,
+        learning_rate=config.baseline_learning_rate if baseline else config.learning_rate,
+        weight_decay=config.baseline_weight_decay if baseline else config.weight_decay,
+        warmup=0.0,
+        schedule="constant",
+        clip=0.0,
+        patience=config.patience,
+        precision="float32",
     )
-    return replace(batch, node_features=nodes, edge_features=tuples, hyperedge_features=hyperedges)
-
-
-def normalised_adjacency(data: LabelledHypergraph) -> Float[Tensor, "nodes nodes"]:
-    """(D + I)^(-1/2) (A + I) (D + I)^(-1/2) of the clique expansion, sparse (Kipf and Welling 2017)."""
-    nodes = data.num_nodes
-    pairs = adjacency_pairs(GraphBatch.collate([Graph.from_hyperedges(data.hyperedges, num_nodes=nodes)]))
-    index = torch.unique(torch.cat([pairs, pairs.flip(0), torch.arange(nodes).expand(2, -1)], 1), dim=1)
-    scale = torch.bincount(index[0], minlength=nodes).float().rsqrt()
-    values = scale[index[0]] * scale[index[1]]
-    # Asked for in this way: an argument of the same name does not keep torch 2.11 from a warning.
-    with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
-        return torch.sparse_coo_tensor(index, values, (nodes, nodes)).coalesce()
-
-
-class TwoLayers(nn.Module):
-    """Dropout, Linear, ReLU, Dropout, Linear; with ``mixing`` each linear map is followed by it (a GCN)."""
-
-    def __init__(self, inputs: int, hidden: int, outputs: int, dropout: float, mixing: Tensor | None = None) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)
-        self.dropout, self.mixing = dropout, mixing
-
-    def forward(self, x: Float[Tensor, "nodes inputs"]) -> Float[Tensor, "nodes outputs"]:
-        hidden = F.relu(self._mix(self.first(F.dropout(x, self.dropout, self.training))))
-        return self._mix(self.second(F.dropout(hidden, self.dropout, self.training)))
-
-    def _mix(self, x: Tensor) -> Tensor:
-        return x if self.mixing is None else torch.sparse.mm(self.mixing, x)

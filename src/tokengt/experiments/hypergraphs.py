@@ -7,19 +7,29 @@ dropout and early stopping by validation accuracy, and see features scaled to ro
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
+from tokengt.config import to_dict
 from tokengt.data.hypergraphs import LabelledHypergraph, read_hypergraph
 from tokengt.data.public import public_data
-from tokengt.data.splits import PARTS
+from tokengt.data.splits import Split
 from tokengt.experiments.cells import Say, kept_cell, silent
-from tokengt.experiments.hypergraph_systems import HypergraphConfig, System, build, split_nodes, train
+from tokengt.experiments.hypergraph_systems import (
+    HypergraphConfig,
+    System,
+    Trained,
+    hypergraph_store,
+    model_config,
+    recipe,
+    split_nodes,
+)
 from tokengt.experiments.tables import (
     TableRow,
     device_name,
@@ -30,9 +40,10 @@ from tokengt.experiments.tables import (
     write_rows,
 )
 from tokengt.files import write_whole
-
-# What to run, not how: a cell does not depend on it.
-_CHOICES = ("datasets", "systems", "seeds")
+from tokengt.training.loop import Trainer
+from tokengt.training.parts import cut
+from tokengt.training.processes import DeviceConfig, make_fabric
+from tokengt.training.resolve import fit_task, shown_targets
 
 
 def run_hypergraphs(
@@ -41,53 +52,79 @@ def run_hypergraphs(
     """Run the cells that are not finished; then write ``out``/table.json and table.md of all of them."""
     say, place, commit = progress or silent, torch.device(device), source_commit()
     read = cache(lambda name: read_hypergraph(public_data("hypergraphs") / f"{name}.npz"))
-    settings = {field: value for field, value in asdict(config).items() if field not in _CHOICES}
     cells: list[dict[str, Any]] = []
     for name, system, seed in product(config.datasets, config.systems, config.seeds):
 
         def run(name: str = name, system: System = system, seed: int = seed) -> dict[str, Any]:
             return {**run_cell(read(name), system, seed, config, place), "commit": commit}
 
-        found = kept_cell(out / "cells" / f"{name}-{system}-{seed}.json", settings, run)
-        cells.append({"dataset": name, "system": system, "seed": seed, **found})
-        say(f"{name} {system} seed {seed}: test accuracy {found['test']:.4f}, {found['seconds']:.0f} s")
+        cell = kept_cell(out / "cells" / f"{name}-{system}-{seed}.json", cell_settings(system, config), run)
+        cells.append({"dataset": name, "system": system, "seed": seed, **cell})
+        say(f"{name} {system} seed {seed}: test accuracy {cell['test']:.4f}, {cell['seconds']:.0f} s")
     rows = table_rows(cells)
     write_rows(out / "table.json", rows)
     write_whole(out / "table.md", table_markdown(rows).encode())
     return rows
 
 
+def cell_settings(system: System, config: HypergraphConfig) -> dict[str, Any]:
+    """All that a cell depends on beside its data and its seed: the model and how it is trained."""
+    if system == "majority":
+        return {}
+    return {"model": to_dict(model_config(system, config)), "training": to_dict(recipe(system, config))}
+
+
 def run_cell(
     data: LabelledHypergraph, system: System, seed: int, config: HypergraphConfig, device: torch.device
 ) -> dict[str, Any]:
     """Train one system on one split and measure it."""
-    parts = split_nodes(data.num_nodes, seed)
-    labels = data.labels.to(device)
     if system == "majority":
-        most = int(torch.bincount(data.labels[parts[0]]).argmax())
-        right = [float((data.labels[part] == most).double().mean()) for part in parts]
-        return {**dict(zip(PARTS, right, strict=True)), "epochs": 0, "parameters": 1, "seconds": 0.0, "device": "cpu"}
+        return majority(data, seed)
+    return train_cell(data, system, seed, config, device)
+
+
+def majority(data: LabelledHypergraph, seed: int) -> dict[str, Any]:
+    """The class that most training nodes have, for every node."""
+    split = split_nodes(data.num_nodes, seed)
+    most = torch.bincount(data.labels[split.train]).argmax()
+    return {**accuracies(data.labels == most, split), "epochs": 0, "parameters": 1, "seconds": 0.0, "device": "cpu"}
+
+
+def train_cell(
+    data: LabelledHypergraph, system: Trained, seed: int, config: HypergraphConfig, device: torch.device
+) -> dict[str, Any]:
+    """Train a model by the training loop; the weights that were best on the validation nodes are measured."""
+    store, split, training = hypergraph_store(data, system), split_nodes(data.num_nodes, seed), recipe(system, config)
+    task = fit_task("multiclass", store, shown_targets(store, split, by_row=True))
+    described = model_config(system, config).fit(store, task.out_dim)
+    # One graph, seen again and again: whatever its model has to know of it is worked out once.
+    store = store.with_facts(described.facts(), progress=False)
     torch.manual_seed(seed)
-    model, predict = build(data, system, config, device)
-    rate, decay = (
-        (config.learning_rate, config.weight_decay)
-        if system.startswith("tokengt")
-        else (config.baseline_learning_rate, config.baseline_weight_decay)
-    )
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+    model = described.build()
+    parts = cut(store.graphs, store.targets, "node", split, by_row=True, costs=model.costs(store.graphs))
+    fabric = make_fabric(DeviceConfig("cuda" if device.type == "cuda" else "cpu"), training.precision)
+    trainer = Trainer(fabric, model, parts, task, training, seed=seed)
     started = time.perf_counter()
-    best, epochs = train(model, predict, labels, [part.to(device) for part in parts], optimiser, config)
+    epochs = trainer.run().epoch
+    seconds = time.perf_counter() - started
+    # Every part holds the whole graph, so that the outputs for one are those of all nodes.
+    chosen = trainer.outputs(parts.test).argmax(1)
     return {
-        **dict(zip(PARTS, best, strict=True)),
+        **accuracies(chosen == data.labels, split),
         "epochs": epochs,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "seconds": time.perf_counter() - started,
+        "seconds": seconds,
         "device": device_name(device),
     }
 
 
+def accuracies(right: Bool[Tensor, " nodes"], split: Split) -> dict[str, float]:
+    """The share of right nodes of every part."""
+    return {name: float(right[places].double().mean()) for name, places in split.parts().items()}
+
+
 def table_rows(cells: Sequence[dict[str, Any]]) -> list[TableRow]:
-    """One row a data set and system: test accuracy over seeds. An epoch is one graph."""
+    """One row per data set and system: test accuracy over seeds. An epoch is one graph."""
     rows = []
     for dataset, system in dict.fromkeys((cell["dataset"], cell["system"]) for cell in cells):
         mine = [cell for cell in cells if (cell["dataset"], cell["system"]) == (dataset, system)]
@@ -114,7 +151,7 @@ def table_rows(cells: Sequence[dict[str, Any]]) -> list[TableRow]:
 
 
 def table_markdown(rows: Sequence[TableRow]) -> str:
-    """Test accuracy in percent: a line a data set, a column a system."""
+    """Test accuracy in percent: one line per data set, one column per system."""
     systems, datasets = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("system", "dataset"))
     known = {(row.dataset, row.system): row for row in rows}
     lines = [[dataset, *(_percent(known.get((dataset, system))) for system in systems)] for dataset in datasets]

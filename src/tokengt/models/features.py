@@ -57,14 +57,16 @@ def multi_hot(index: Int[Tensor, "rows columns"], table: Float[Tensor, "entries 
 class FeatureEncoder(nn.Module):
     """X w_in: a sum of embeddings for categories, a linear map for floats.
 
+    ``dropout`` is the share of single float features that training sets to zero; categories are never dropped.
+
     Shapes: [rows, columns] -> [rows, dim].
     """
 
     offsets: Tensor
 
-    def __init__(self, name: FeatureField, spec: FeatureSpec, dim: int) -> None:
+    def __init__(self, name: FeatureField, spec: FeatureSpec, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.name, self.spec = name, spec
+        self.name, self.spec, self.dropout = name, spec, dropout
         self.table = nn.Embedding(sum(spec.categories), dim) if spec.categories else None
         self.linear = nn.Linear(spec.width, dim, bias=False) if spec.width else None
         sizes = torch.tensor((0, *spec.categories[:-1]), dtype=torch.int64)
@@ -82,7 +84,10 @@ class FeatureEncoder(nn.Module):
                     return multi_hot(index, self.table.weight) @ self.table.weight
             return F.embedding_bag(index, self.table.weight, mode="sum")
         if self.linear is not None:
-            out: Tensor = self.linear(features.to(self.linear.weight.dtype))
+            features = features.to(self.linear.weight.dtype)
+            if self.dropout:
+                features = F.dropout(features, self.dropout, self.training)
+            out: Tensor = self.linear(features)
             return out
         return None
 

@@ -15,12 +15,15 @@ from tokengt.models.gin import GinConfig
 from tokengt.models.own import OwnConfig
 from tokengt.models.pretrained import read_model, restore
 from tokengt.models.tokengt.model import TokenGTConfig
+from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 
 C = TypeVar("C", bound=type[ModelConfig])
 
 KINDS: dict[str, type[ModelConfig]] = {
     "tokengt": TokenGTConfig,
     "gin": GinConfig,
+    "mlp": MlpConfig,
+    "clique_gcn": CliqueGcnConfig,
     "own": OwnConfig,
 }
 

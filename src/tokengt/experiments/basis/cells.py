@@ -13,14 +13,15 @@ from jaxtyping import Float16
 from torch import Tensor
 
 from tokengt.experiments.basis.drawing import FreshIdentifiers, evaluation_identifiers
+from tokengt.experiments.basis.errors import EAGER, Kernels
 from tokengt.experiments.basis.graphs import BasisGraphs
 from tokengt.experiments.basis.measuring import attention_maps, head_errors
-from tokengt.experiments.basis.network import EAGER, BasisNetwork, Kernels
 from tokengt.experiments.basis.settings import BasisConfig, Input, Setting
 from tokengt.experiments.basis.training import train
 from tokengt.experiments.tables import device_name, write_json
 from tokengt.files import write_whole
 from tokengt.models.tokengt.model import TokenGT
+from tokengt.models.tokengt.scores import FirstBlockScores
 
 _CURVE_POINTS = 50
 
@@ -89,7 +90,7 @@ def run_cell(
     """Train and measure one setting; also the maps of a small test graph and the trained production model."""
     torch.manual_seed(seed)
     model = TokenGT(config.model(setting, kind)).to(device)
-    network = BasisNetwork(model, kinds=setting.kinds, factor=config.input_factor).to(device)
+    network = FirstBlockScores(model, kinds=setting.kinds, factor=config.input_factor).to(device)
     parameters = count_parameters(network)
     ids_config = model.config.identifiers
     source = FreshIdentifiers.of(graphs.train, ids_config, torch.Generator(device).manual_seed(seed))
@@ -125,7 +126,7 @@ def run_cell(
     return cell, CellMaps(*(part.round(decimals=4).half().cpu() for part in maps)), model
 
 
-def count_parameters(network: BasisNetwork) -> int:
+def count_parameters(network: FirstBlockScores) -> int:
     """Trained numbers that a model has: the attention's values and the factor are not among them."""
     joint = network.attention.qkv_proj
     values = network.attention.heads.count * network.attention.heads.value * (joint.in_features + 1)

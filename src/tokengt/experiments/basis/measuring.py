@@ -6,15 +6,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.experiments.basis.errors import attention_errors, masked_softmax, matmul_precision
 from tokengt.experiments.basis.groups import TokenGroup, token_features
-from tokengt.experiments.basis.network import BasisNetwork, attention_errors, masked_softmax, matmul_precision
 from tokengt.experiments.basis.settings import NUM_HEADS
-from tokengt.experiments.basis.training import Part
+from tokengt.experiments.basis.training import GroupShare
+from tokengt.models.tokengt.scores import FirstBlockScores
 
 
 @torch.no_grad()
 def head_errors(
-    network: BasisNetwork,
+    network: FirstBlockScores,
     groups: Sequence[TokenGroup],
     ids: Float[Tensor, "graphs rows id_dim"] | None,
     *,
@@ -29,7 +30,7 @@ def head_errors(
 
 @torch.no_grad()
 def attention_maps(
-    network: BasisNetwork,
+    network: FirstBlockScores,
     groups: Sequence[TokenGroup],
     ids: Float[Tensor, "graphs rows id_dim"] | None,
     graph: int,
@@ -49,8 +50,8 @@ def attention_maps(
 
 
 def _scored(
-    network: BasisNetwork, groups: Sequence[TokenGroup], ids: Tensor | None, first_order: bool
-) -> Iterator[tuple[Part, Tensor]]:
+    network: FirstBlockScores, groups: Sequence[TokenGroup], ids: Tensor | None, first_order: bool
+) -> Iterator[tuple[GroupShare, Tensor]]:
     network.eval()
     for group in groups:
         places = torch.arange(len(group.members), device=group.members.device)
@@ -58,4 +59,4 @@ def _scored(
         features = token_features(group, places, own, kinds=network.num_kinds, first_order=first_order)
         with matmul_precision("float32"):
             (scores,) = network.scores([features])
-        yield Part(group, places, features), scores
+        yield GroupShare(group, places, features), scores

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from tokengt.experiments.basis.cells import cell_file, read_cell, run_cell, write_cell
+from tokengt.experiments.basis.errors import EAGER, Kernels, compiled_kernels, matmul_precision
 from tokengt.experiments.basis.graphs import basis_graphs
-from tokengt.experiments.basis.network import EAGER, Kernels, compiled_kernels, matmul_precision
 from tokengt.experiments.basis.report import write_report
 from tokengt.experiments.basis.settings import (
     INPUTS,

@@ -8,16 +8,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt.experiments.basis.drawing import FreshIdentifiers
+from tokengt.experiments.basis.errors import EAGER, Kernels, matmul_precision
 from tokengt.experiments.basis.groups import TokenGroup, token_features
-from tokengt.experiments.basis.network import EAGER, BasisNetwork, Kernels, matmul_precision
 from tokengt.experiments.basis.settings import NUM_HEADS, BasisConfig
+from tokengt.models.tokengt.scores import FirstBlockScores
 
 # Steps whose identifiers and token features are made together.
 _BLOCK = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class GroupShare:
     """The graphs of one step that belong to one group."""
 
     group: TokenGroup
@@ -32,7 +33,7 @@ class Part:
 
 
 def train(
-    network: BasisNetwork,
+    network: FirstBlockScores,
     groups: Sequence[TokenGroup],
     source: FreshIdentifiers,
     config: BasisConfig,
@@ -67,7 +68,7 @@ def train(
 
 
 def basis_loss(
-    network: BasisNetwork, parts: Sequence[Part], dtype: torch.dtype = torch.float32, kernels: Kernels = EAGER
+    network: FirstBlockScores, parts: Sequence[GroupShare], dtype: torch.dtype = torch.float32, kernels: Kernels = EAGER
 ) -> Float[Tensor, ""]:
     """sum (alpha - B)^2 over graphs, heads, rows and columns, divided by graphs and heads."""
     scores = network.scores([part.features for part in parts], dtype, kernels.norm)
@@ -91,11 +92,11 @@ def batches(sizes: Sequence[int], batch: int, generator: torch.Generator) -> Ite
 
 
 def _steps(
-    network: BasisNetwork,
+    network: FirstBlockScores,
     groups: Sequence[TokenGroup],
     source: FreshIdentifiers,
     block: Sequence[Sequence[Int[Tensor, " _"]]],
-) -> Iterator[list[Part]]:
+) -> Iterator[list[GroupShare]]:
     """What every step of a block sees, made for all of them at once and cut step by step."""
     device = source.generator.device
     by_group = list(zip(*block, strict=True))
@@ -103,11 +104,11 @@ def _steps(
     graphs = torch.cat([group.members[places] for group, places in zip(groups, chosen, strict=True)])
     drawn = source.draw(graphs)
     ids = [None] * len(groups) if drawn is None else torch.split(drawn, [len(places) for places in chosen])
-    cut: list[list[Part]] = [[] for _ in block]
+    cut: list[list[GroupShare]] = [[] for _ in block]
     for group, places, own, lengths in zip(groups, chosen, ids, by_group, strict=True):
         features = token_features(group, places, own, kinds=network.num_kinds, first_order=source.config.first_order)
         sizes = [len(step) for step in lengths]
         for step, pieces in enumerate(zip(torch.split(places, sizes), torch.split(features, sizes), strict=True)):
             if sizes[step]:
-                cut[step].append(Part(group, *pieces))
+                cut[step].append(GroupShare(group, *pieces))
     yield from cut

@@ -50,6 +50,7 @@ class TokensConfig:
         null_token: the special token [null].
         type_ids: the type identifiers E.
         pool_mlp: rho is a two-layer MLP instead of a linear map; refused by a model without pooled tokens.
+        feature_dropout: in training, the share of single float features of nodes, edges and hyperedges set to zero.
     """
 
     node_features: FeatureSpec = field(default_factory=FeatureSpec)
@@ -63,8 +64,11 @@ class TokensConfig:
     null_token: bool = False
     type_ids: bool = True
     pool_mlp: bool = False
+    feature_dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.feature_dropout < 1:
+            raise ValueError(f"feature_dropout is {self.feature_dropout}; expected 0 or more and below 1")
         if self.layout not in ("directed", "undirected"):
             raise ValueError(f"layout is {self.layout!r}; expected 'directed' or 'undirected'")
         if self.order < 1 or (self.order != 2 and self.layout == "undirected"):
@@ -148,9 +152,10 @@ class Tokenizer(nn.Module):
         self.config = config
         # What a token is without features, identifiers and types, in the model's precision and on its device.
         self.register_buffer("blank", torch.zeros(dim), persistent=False)
-        self.node_encoder = FeatureEncoder("node_features", config.node_features, dim)
-        self.edge_encoder = FeatureEncoder("edge_features", config.edge_features, dim)
-        self.hyperedge_encoder = FeatureEncoder("hyperedge_features", config.hyperedge_features, dim)
+        dropout = config.feature_dropout
+        self.node_encoder = FeatureEncoder("node_features", config.node_features, dim, dropout)
+        self.edge_encoder = FeatureEncoder("edge_features", config.edge_features, dim, dropout)
+        self.hyperedge_encoder = FeatureEncoder("hyperedge_features", config.hyperedge_features, dim, dropout)
         self.graph_encoder = FeatureEncoder("graph_features", config.graph_features, dim)
         self.type_embedding = nn.Embedding(config.num_types, dim) if config.type_ids else None
         specials = config.graph_token + config.null_token

@@ -1,38 +1,19 @@
-"""The production model's attention maps for padded groups of graphs, and their distance to the basis.
+"""Attention scores of a TokenGT's first block, for tokens that come as padded rows of features.
 
-Weights are those of a :class:`TokenGT`: its tokenizer's w_in, its block's norm, its attention's queries and keys.
-Values, MLP and head have no part in the experiment's loss. What comes out equals ``model.attention_maps``.
+The paper's synthetic experiment trains attention maps, and nothing behind them: values, MLP and head have no part in
+its loss. The weights are those of a production model: its tokenizer's w_in, its block's norm, its attention's queries
+and keys. What comes out equals the model's own ``attention_maps``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.block import Block
-from tokengt.experiments.basis.settings import Precision
 from tokengt.models.tokengt.model import TokenGT
-
-
-def attention_errors(
-    scores: Float[Tensor, "graphs heads width width"],
-    targets: Float[Tensor, "one_or_graphs heads width width"],
-    columns: Bool[Tensor, "one_or_graphs width"],
-    rows: Bool[Tensor, "one_or_graphs width"],
-) -> Float[Tensor, "graphs heads width"]:
-    """sum_j (alpha_ij - B_ij)^2 of every real row i, alpha = softmax(scores) over the real columns, in float32."""
-    return (masked_softmax(scores, columns) - targets).square().sum(-1) * rows[:, None, :]
-
-
-def masked_softmax(
-    scores: Float[Tensor, "graphs heads width width"], columns: Bool[Tensor, "one_or_graphs width"]
-) -> Float[Tensor, "graphs heads width width"]:
-    return scores.float().masked_fill(~columns[:, None, None, :], -torch.inf).softmax(-1)
 
 
 def dropped_and_normed(
@@ -47,37 +28,8 @@ def dropped_and_normed(
     return F.layer_norm(kept, weight.shape, weight, bias).to(dtype)
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The parts of a step that move memory and compute little: eager, or fused by the compiler."""
-
-    norm: Callable[..., Tensor]
-    errors: Callable[..., Tensor]
-
-
-EAGER = Kernels(dropped_and_normed, attention_errors)
-
-
-@cache
-def compiled_kernels() -> Kernels:
-    """Compiled once a process for all cells: weights are arguments, and numbers of tokens and graphs may vary."""
-    # The norm's code is better for a known width; the compiler frees the number of tokens when it first changes.
-    return Kernels(torch.compile(dropped_and_normed), torch.compile(attention_errors, dynamic=True))
-
-
-@contextmanager
-def matmul_precision(precision: Precision) -> Iterator[torch.dtype]:
-    """Float32 products in float32, or on TF32 cores; yields the type that the large ones are to be in."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
-    try:
-        yield torch.bfloat16 if precision == "bf16" else torch.float32
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-class BasisNetwork(nn.Module):
-    """What of a production model is trained.
+class FirstBlockScores(nn.Module):
+    """What of a model its first attention scores depend on, sharing its parameters.
 
     With one of ``kinds`` the two type identifiers are made, and stay, equal. With ``factor`` w_in is the product of the
     tokenizer's matrices and one more [d, d], as in the authors' code; :meth:`fold` multiplies it into the tokenizer,

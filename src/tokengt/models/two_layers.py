@@ -1,0 +1,153 @@
+"""Two layers over the nodes: an MLP, which sees no structure, and a GCN on the clique expansion, which does.
+
+    MLP:  h = ReLU(X W_1 + b)       GCN:  h = S ReLU(S X W_1 + b),  S = (D + I)^(-1/2) (A + I) (D + I)^(-1/2)
+
+and a linear head on h. A joins every two nodes of an edge, a tuple or a hyperedge (Kipf and Welling 2017). What beats
+the first has learned from structure; what beats the second, from more than which nodes occur together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tokengt.batch import GraphBatch, Level
+from tokengt.data.store import Store
+from tokengt.interop.pyg import as_batch
+from tokengt.models.contract import Description, Model, ModelConfig
+from tokengt.models.features import FeatureEncoder, FeatureSpec
+from tokengt.ragged import segment_sum
+from tokengt.structure.adjacency import normalised_adjacency
+
+
+@dataclass(frozen=True)
+class TwoLayersConfig(ModelConfig):
+    """What the two have in common; :class:`MlpConfig` and :class:`CliqueGcnConfig` are the kinds.
+
+    Args:
+        dim: hidden channels.
+        dropout: of hidden channels, in training.
+        feature_dropout: of single float features, in training.
+        node_features: what the node features are; features of edges are not read.
+        level: one row per node, or one per graph (the mean of its nodes).
+        out_dim: outputs per row.
+    """
+
+    kind: str = field(default="", init=False)
+    # What people call it, and whether nodes hear from the nodes they are joined to.
+    name: ClassVar[str]
+    mixes: ClassVar[bool]
+    dim: int = 64
+    dropout: float = 0.1
+    feature_dropout: float = 0.0
+    node_features: FeatureSpec = field(default_factory=FeatureSpec)
+    level: Level = "graph"
+    out_dim: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "out_dim"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name in ("dropout", "feature_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
+
+    def fit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
+        fitted = self.refit(data, out_dim)
+        if data.is_molecules and self.node_features != FeatureSpec():
+            # Molecules keep the fixed vocabularies of their preset: an element seen later has its row.
+            return fitted
+        return replace(fitted, node_features=FeatureSpec.of(data.graphs.node_features))
+
+    def refit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
+        level = data.manifest.level
+        if level == "edge":
+            raise ValueError(f"a {self.name} predicts nodes and graphs, and these labels are of edges: use tokengt")
+        if data.graphs.graph_features is not None:
+            raise ValueError(f"a {self.name} reads the features of nodes alone; leave the descriptors out")
+        return replace(self, level=level, out_dim=out_dim)
+
+    @property
+    def float_features(self) -> Sequence[str]:
+        return ("node_features",) if self.node_features.width else ()
+
+    def build(self) -> "TwoLayers":
+        return TwoLayers(self)
+
+    def describe(self) -> Description:
+        summary = f"{self.name}, 2 layers x {self.dim}, {self.level} head of {self.out_dim}"
+        return Description(self.name, summary, {"layers": f"2 x {self.dim}"}, ("baseline",))
+
+
+@dataclass(frozen=True)
+class MlpConfig(TwoLayersConfig):
+    """Every node by itself."""
+
+    kind: Literal["mlp"] = field(default="mlp", init=False)
+    name: ClassVar[str] = "MLP"
+    mixes: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class CliqueGcnConfig(TwoLayersConfig):
+    """Every node with the nodes it shares an edge or hyperedge with."""
+
+    kind: Literal["clique_gcn"] = field(default="clique_gcn", init=False)
+    name: ClassVar[str] = "GCN"
+    mixes: ClassVar[bool] = True
+
+
+class TwoLayers(Model):
+    """Packed graphs -> [nodes, out] or [graphs, out] by ``config.level``."""
+
+    config: TwoLayersConfig
+
+    def __init__(self, config: TwoLayersConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.node_encoder = FeatureEncoder("node_features", config.node_features, config.dim, config.feature_dropout)
+        self.bias = nn.Parameter(torch.zeros(config.dim))
+        self.head = nn.Linear(config.dim, config.out_dim)
+
+    def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
+        packed = as_batch(batch)
+        states = self._states(packed)
+        out: Tensor = self.head(states if self.config.level == "node" else _means(states, packed))
+        return out
+
+    def embed(self, batch: Any) -> Float[Tensor, "graphs dim"]:
+        """The mean of the nodes' states."""
+        packed = as_batch(batch)
+        return _means(self._states(packed), packed)
+
+    @property
+    def embedding_width(self) -> int:
+        return self.config.dim
+
+    def _states(self, batch: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        self.node_encoder.check(batch, batch.nodes)
+        inputs = self.node_encoder(batch.node_features)
+        if inputs is None:
+            # Nodes without features are all alike, until a GCN tells them by their neighbours.
+            inputs = self.bias.new_zeros(batch.num_nodes, self.config.dim)
+        mixing = normalised_adjacency(batch, self.bias.dtype) if self.config.mixes else None
+        hidden = F.relu(_mixed(inputs, mixing) + self.bias)
+        return _mixed(F.dropout(hidden, self.config.dropout, self.training), mixing)
+
+
+def _mixed(states: Float[Tensor, "nodes dim"], mixing: Tensor | None) -> Float[Tensor, "nodes dim"]:
+    """S X; in the precision of S, since sparse products have no other."""
+    if mixing is None:
+        return states
+    with torch.autocast(states.device.type, enabled=False):
+        out: Tensor = torch.sparse.mm(mixing, states.to(mixing.dtype))
+    return out
+
+
+def _means(states: Float[Tensor, "nodes dim"], batch: GraphBatch) -> Float[Tensor, "graphs dim"]:
+    """The mean over each graph's nodes; zeros for one without any."""
+    return segment_sum(states, batch.nodes) / batch.nodes.lengths.clamp(min=1)[:, None]
