@@ -38,10 +38,11 @@ class Encoder(nn.Module):
 
     def plan(self, segments: Segments) -> AttentionPlan:
         """How all blocks attend to these sequences: worked out once per batch, under the autocast of the forward."""
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            return block.attention.plan(segments)  # Blocks are made alike: what one plans serves them all.
-        return AttentionPlan(segments)
+        if not len(self.blocks):
+            return AttentionPlan(segments)
+        block = self.blocks[0]  # Blocks are made alike: what one plans serves them all.
+        assert isinstance(block, Block)
+        return block.attention.plan(segments)
 
     def forward(
         self,
