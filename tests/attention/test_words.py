@@ -1,4 +1,4 @@
-"""What the files of the plain Transformer do not speak of: a newcomer reads the paper's equations there, nothing else."""
+"""What the files of the plain Transformer do not speak of: they hold the equations of the paper, and nothing else."""
 
 import re
 from pathlib import Path

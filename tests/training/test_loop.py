@@ -248,7 +248,7 @@ def test_a_step_without_bonds_decays_the_edge_encoder() -> None:
 
 @pytest.mark.parametrize(
     ("compiled", "graphs", "processes", "asked"),
-    [(True, True, 1, (True, True)), (False, True, 1, (False, True)), (True, False, 1, (True, False)),
+    [(True, True, 1, (True, True)), (False, True, 1, (False, False)), (True, False, 1, (True, False)),
      (True, True, 2, (True, False))],
 )  # fmt: skip
 def test_acceleration_is_asked_for_as_the_recipe_says(
@@ -259,7 +259,7 @@ def test_acceleration_is_asked_for_as_the_recipe_says(
     processes: int,
     asked: tuple[bool, bool],
 ) -> None:
-    """Steps are recorded in a single process only: several communicate inside a step."""
+    """Steps are recorded where they are compiled, in a single process: several communicate inside a step."""
     wishes: list[tuple[bool, bool]] = []
 
     def noted(model: nn.Module, *, device: torch.device, compile: bool, record: bool) -> nn.Module:
