@@ -190,7 +190,7 @@ class GraphBatch:
         return self._changed(changed)
 
     def narrowed(self) -> "GraphBatch":
-        """The same graphs in the narrowest integers that hold them, floats in float32, no extras: as a store has them."""
+        """The same graphs in the narrowest integers that hold them, floats in float32, no extras: as a store has."""
         changed: dict[str, Any] = {
             name: None if (features := getattr(self, name)) is None else narrowed(features) for name in FEATURE_FIELDS
         }
