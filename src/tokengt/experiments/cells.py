@@ -24,12 +24,12 @@ def kept_cell(file: Path, settings: Mapping[str, Any], run: Callable[[], dict[st
     if file.exists():
         try:
             content = json.loads(file.read_text())
-            known, found = content["settings"], dict(content["found"])
+            known, cell = content["settings"], dict(content["found"])
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{file} is no result of this experiment; remove it or choose another folder") from error
         if known != wanted:
             raise ValueError(f"{file} was made with other settings; remove it or choose another folder")
-        return found
-    found = run()
-    write_json(file, {"settings": wanted, "found": found})
-    return found
+        return cell
+    cell = run()
+    write_json(file, {"settings": wanted, "found": cell})
+    return cell

@@ -92,9 +92,9 @@ def run_separation(
                 return {**measure(SYSTEMS[system], pair, seed, config, place), "commit": commit}
 
             file = out / "cells" / f"{_slug(system)}-{_slug(pair.name)}-{seed}.json"
-            found = kept_cell(file, settings, run)
-            cells.append({"dataset": dataset, "system": system, "seed": seed, **found})
-            say(f"{pair.name}, {system}, seed {seed}: p {found['pair']:.3f}, relabelled {found['relabelled']:.3f}")
+            cell = kept_cell(file, settings, run)
+            cells.append({"dataset": dataset, "system": system, "seed": seed, **cell})
+            say(f"{pair.name}, {system}, seed {seed}: p {cell['pair']:.3f}, relabelled {cell['relabelled']:.3f}")
     rows = table_rows(cells, config.level)
     write_rows(out / "table.json", rows)
     write_whole(out / "table.md", table_markdown(cells, config.level).encode())
@@ -138,8 +138,8 @@ def _wl_cell(dataset: str, pair: GraphPair, k: int, commit: str | None) -> dict[
     """A test without chance: p is 0 or 1."""
     again = relabelled(pair.first, 1, torch.Generator().manual_seed(0))[0]
     p_values = [float(not separated_by_wl(pair.first, other, k)) for other in (pair.second, again)]
-    found = dict(zip(SPLITS, p_values, strict=True))
-    return {"dataset": dataset, "system": f"{k}-WL", "seed": 0, **found, "device": "cpu", "commit": commit}
+    measured = dict(zip(SPLITS, p_values, strict=True))
+    return {"dataset": dataset, "system": f"{k}-WL", "seed": 0, **measured, "device": "cpu", "commit": commit}
 
 
 def table_rows(cells: Sequence[dict[str, Any]], level: float) -> list[TableRow]:
@@ -172,7 +172,7 @@ def table_rows(cells: Sequence[dict[str, Any]], level: float) -> list[TableRow]:
 
 
 def table_markdown(cells: Sequence[dict[str, Any]], level: float) -> str:
-    """Percent separated, a line a system; the last column counts the null, over all pairs and models."""
+    """Percent separated, one line per system; the last column counts the null, over all pairs and models."""
     systems, datasets = (list(dict.fromkeys(cell[name] for cell in cells)) for name in ("system", "dataset"))
     lines = []
     for system in systems:

@@ -51,8 +51,8 @@ def evaluation_identifiers(
     complete graphs of one size are one graph to the key, and would all have the same draw.
     """
     generator = None if isinstance(config, LaplacianIds) else torch.Generator().manual_seed(seed)
-    found = identify(batch, config, generator=generator)
-    return None if found is None else padded_identifiers(batch, found)
+    ids = identify(batch, config, generator=generator)
+    return None if ids is None else padded_identifiers(batch, ids)
 
 
 def padded_identifiers(batch: GraphBatch, ids: Identifiers) -> Float[Tensor, "graphs rows id_dim"]:

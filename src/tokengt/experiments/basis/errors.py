@@ -42,7 +42,7 @@ EAGER = Kernels(dropped_and_normed, attention_errors)
 
 @cache
 def compiled_kernels() -> Kernels:
-    """Compiled once a process for all cells: weights are arguments, and numbers of tokens and graphs may vary."""
+    """Compiled once per process for all cells: weights are arguments, and numbers of tokens and graphs may vary."""
     # The norm's code is better for a known width; the compiler frees the number of tokens when it first changes.
     return Kernels(torch.compile(dropped_and_normed), torch.compile(attention_errors, dynamic=True))
 

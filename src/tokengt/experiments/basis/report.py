@@ -43,13 +43,13 @@ def write_report(out: Path) -> list[TableRow]:
 
 def statistics_of(cells: Sequence[Cell]) -> dict[str, object]:
     """Of the graphs of every input kind and seed, and what the paper says of its own."""
-    found = {(cell.input, cell.seed): cell.graphs for cell in cells}
-    mine = [{"input": kind, "seed": seed, **found[kind, seed]} for kind, seed in sorted(found)]
+    graphs = {(cell.input, cell.seed): cell.graphs for cell in cells}
+    mine = [{"input": kind, "seed": seed, **graphs[kind, seed]} for kind, seed in sorted(graphs)]
     return {"paper": PAPER_STATISTICS, "runs": mine}
 
 
 def table_rows(cells: Sequence[Cell]) -> list[TableRow]:
-    """One row a setting, input kind and split, averaged over seeds."""
+    """One row per setting, input kind and split, averaged over seeds."""
     rows = []
     for setting in SETTINGS:
         for kind in INPUTS:

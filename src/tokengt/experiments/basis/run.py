@@ -83,8 +83,8 @@ def run_basis(
         write_cell(out, cell, maps if seed == seeds[0] else None)
         paper = setting.paper(kind, "test").mean
         left = (time.perf_counter() - started) / (done + len(missing) - total) * (total - done)
-        found = f"train {cell.train:.4g}, test {cell.test:.4g} (paper {paper:g}), {cell.seconds:.1f} s"
-        say(f"{name}: {found}; about {left / 60:.0f} min left" if total > done else f"{name}: {found}")
+        numbers = f"train {cell.train:.4g}, test {cell.test:.4g} (paper {paper:g}), {cell.seconds:.1f} s"
+        say(f"{name}: {numbers}; about {left / 60:.0f} min left" if total > done else f"{name}: {numbers}")
     return write_report(out)
 
 

@@ -194,8 +194,9 @@ def silenced_agreement(
         tokens = augmented_tokens(x, ids, layout)
         block = model.encoder.blocks[0]
         assert isinstance(block, Block)
-        before = tokens.values + block.attention(tokens.values, tokens.segments)
-        after = block(tokens.values, tokens.segments)
+        plan = model.encoder.plan(tokens.segments)
+        before = tokens.values + block.attention(tokens.values, plan)
+        after = block(tokens.values, plan)
     other = torch.stack([tokens.kinds != gamma for gamma in range(layout.num_classes)], 1)
     received, left = (
         (part[:, layout.input_dim :].view(len(part), layout.num_classes, channels).abs() * other[..., None]).max()
