@@ -236,7 +236,7 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
         ("smiles,y\nCC,1\n", Recipe("SMILE", ("y",)), "has no column 'SMILE', which --smiles names; .* smiles, y"),
         ("smiles,y\nCC,1\n", Recipe("smiles", ("z",)), "has no column 'z', which --target names; .* smiles, y"),
         ("smiles,y\nCC,1\n", Recipe("smiles", descriptors=("d",)), "has no column 'd', which --descriptors names"),
-        ("smiles,y\nCC,1\n", Recipe("smiles", split="s"), "has no column 's', which --split-column names"),
+        ("smiles,y\nCC,1\n", Recipe("smiles", split="s"), "has no column 's', which the split names"),
         ("mol,y\nCC,1\n", Recipe(targets=("y",)), "say with --smiles which column .* the columns are mol, y"),
         ("smiles,y\nCC,1\n", Recipe("smiles", level="node"), "--level must be graph"),
         ("name,y\nasp irin,1\nx,2\n", Recipe("name", ("y",)), "none of the 2 rows .* column 'name' .* line 2: "),
