@@ -15,7 +15,7 @@ from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import DeviceConfig
 
 AUTO = "auto"
-# A new head on frozen weights is a linear model, which wants larger steps.
+# A new head on frozen weights is a linear model, which learns best with a larger learning rate.
 FROZEN_RATE = 1e-2
 
 
@@ -76,7 +76,7 @@ class TrainRequest:
                 raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
         if self.model is not None and self.model_settings:
             raise ValueError(f"setting model.{next(iter(self.model_settings))} is for presets; yours is built already")
-        _ = self.training  # whatever is wrong with its settings is said before any data is read
+        _ = self.training  # Building it checks the settings, so that a mistake is reported before any data is read.
 
     @property
     def model_settings(self) -> dict[str, Any]:
