@@ -95,7 +95,7 @@ def choose_kernels(device: torch.device, config: BasisConfig, compiled: bool | N
     kernels = compiled_kernels()
     try:
         _try_out(kernels, device, config)
-    except Exception as error:  # The compiler's toolchain fails in ways of its own.
+    except Exception as error:  # A missing or broken compiler raises errors of many kinds.
         if compiled:
             raise
         say(f"kernels are not compiled on this machine ({type(error).__name__}: {error}); this is slower")

@@ -13,7 +13,7 @@ from tokengt.experiments.basis.groups import TokenGroup, token_features
 from tokengt.experiments.basis.settings import NUM_HEADS, BasisConfig
 from tokengt.models.tokengt.scores import FirstBlockScores
 
-# Steps whose identifiers and token features are made together.
+# Identifiers and token features are made for this many steps at once, because one large call is faster than many.
 _BLOCK = 32
 
 
