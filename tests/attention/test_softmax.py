@@ -87,7 +87,7 @@ def test_warns_of_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v, segments = packed([100, 50], heads=2, dim=8, value=8)
     work = 2 * 2 * 16 * (100**2 + 50**2)
     monkeypatch.setitem(limits.WORK_WARNING_FLOP, "cpu", work - 1)
-    with pytest.warns(UserWarning, match=r"up to 100 tokens a sequence costs about 0.0 TFLOP a layer"):
+    with pytest.warns(UserWarning, match=r"up to 100 tokens per sequence costs about 0.0 TFLOP per layer"):
         softmax_attention(q, k, v, segments)
     monkeypatch.setitem(limits.WORK_WARNING_FLOP, "cpu", work)
     softmax_attention(q, k, v, segments)
