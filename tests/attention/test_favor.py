@@ -67,7 +67,7 @@ def test_gradients_equal_the_definition() -> None:
 
 
 def test_many_tokens_take_the_path_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four buckets, one padded; 1 entry a chunk is one row a chunk."""
+    """Four buckets, one padded; 1 entry per chunk is one row per chunk."""
     lengths = [5, 17, 16, 1]
     q, k, v, segments = packed(lengths, dim=4, value=4)
     w = draw_projection(7, 4).double()

@@ -139,7 +139,7 @@ def test_autocast_does_not_reach_inside() -> None:
 
 @pytest.mark.parametrize(("sequences", "width"), [(1, 5000), (500, 10)])
 def test_nothing_of_the_size_of_the_features_is_kept(sequences: int, width: int) -> None:
-    """Saved for the backward: q, k, v, one number a token, and T when a sequence is longer than T is."""
+    """Saved for the backward: q, k, v, one number per token, and T when a sequence is longer than T is."""
     heads, dim, features = 2, 8, 64
     parts = [torch.randn(sequences, heads, width, dim, requires_grad=True) for _ in range(3)]
     projection = draw_projection(features, dim)

@@ -106,7 +106,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_long_sequences_need_linear_memory() -> None:
-    """20,000 tokens would be 1.6 GB of float32 scores; the fused path writes none. (A peak needs its own process.)"""
+    """20,000 tokens would be 1.6 GB of float32 scores; PyTorch's kernel writes none. (A peak needs its own process.)"""
     done = subprocess.run([sys.executable, "-c", LINEAR_MEMORY], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 500_000
 

@@ -64,7 +64,7 @@ def test_one_large_graph_takes_favor_and_orthonormal_identifiers() -> None:
     config = replace(TINY, shape="physics", batch=0, scale=0.004, ids="orf", layout="undirected", phases=("train",))
     own, padded = bench(config)
     assert (own.attention, own.ids, own.batch, own.dropout) == ("favor", "near_orthonormal", 1, 0.0)
-    # [graph], 138 nodes and one token an edge.
+    # [graph], 138 nodes and one token per edge.
     assert own.tokens_per_s / own.graphs_per_s == pytest.approx(1 + 138 + 992)
     assert padded.graphs_per_s > 0
 
@@ -152,7 +152,7 @@ def test_rounds_take_turns_and_ratios_compare_neighbours() -> None:
         Timing((1.0, 4.0, 1.0), (2, 2, 1), (6, 6, 3), None),
     )
     assert (slow.graphs_per_s, slow.tokens_per_s) == (1 / 3, 1.0)
-    # Seconds a graph: 2, 4, 3 against 0.5, 2, 1.
+    # Seconds per graph: 2, 4, 3 against 0.5, 2, 1.
     assert median_ratio(slow, fast) == 3.0
 
 

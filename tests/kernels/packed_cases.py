@@ -57,7 +57,7 @@ def rows(segments: Segments, heads: Heads, dtype: torch.dtype = torch.float32) -
 
 
 def reference(qkv: Tensor, segments: Segments, heads: Heads, factors: list[Tensor] | None = None) -> Tensor:
-    """softmax(Q K^T / sqrt(d)) V in the precision given, weights times ``factors`` [heads, n, n] a sequence."""
+    """softmax(Q K^T / sqrt(d)) V in the precision given, weights times ``factors``, [heads, n, n] per sequence."""
     widths = [heads.count * heads.key, heads.count * heads.key, heads.count * heads.value]
     q, k, v = (x.unflatten(1, (heads.count, -1)) for x in qkv.split(widths, 1))
     outputs = []

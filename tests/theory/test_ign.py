@@ -258,7 +258,7 @@ def test_expected_nodes_make_the_first_sums_means() -> None:
 
 
 def test_memory_grows_with_the_tuples_not_with_their_pairs() -> None:
-    """What a layer keeps for its gradient on 3,000 tokens is a few rows a token; pairs would be 9,000,000."""
+    """What a layer keeps for its gradient on 3,000 tokens is a few rows per token; pairs would be 9,000,000."""
     graph = from_networkx(nx.gnm_random_graph(1000, 1000, seed=0))
     tokens = Tuples.of_batch(GraphBatch.collate([graph]))
     layer, kept = EquivariantLinear(2, 2, 4, 4), [0]

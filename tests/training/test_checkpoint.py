@@ -39,13 +39,13 @@ def test_everything_comes_back(tmp_path: Path) -> None:
 
 
 def test_records_keep_the_order_of_their_fields(tmp_path: Path) -> None:
-    """Else the metrics of a resumed run would be other bytes."""
+    """Otherwise the metrics of a resumed run would be written as other bytes."""
     write_checkpoint(tmp_path / "last.safetensors", EXAMPLE)
     assert list(read_checkpoint(tmp_path / "last.safetensors").state["records"][0]) == ["b", "a"]
 
 
 def test_the_same_content_is_the_same_bytes(tmp_path: Path) -> None:
-    """In every process: hash tables that are seeded anew must not show."""
+    """In every process: the order of a hash table, which is seeded anew each time, must not be seen in the file."""
     code = (
         "import sys, torch; from pathlib import Path; from tokengt.training.checkpoint import *\n"
         "for n in range(8): write_checkpoint(Path(sys.argv[1]) / f'{n}', "

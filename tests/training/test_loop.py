@@ -102,7 +102,7 @@ def test_a_run_stopped_at_any_step_ends_as_if_it_was_not(
         folder = tmp_path / str(steps)
         with pytest.raises(Stopped):
             trainer(data, RECIPE, folder, progress=StopAfter(steps)).run()
-        torch.manual_seed(steps)  # whatever the generator of the new process is at
+        torch.manual_seed(steps)  # The generator of the new process may be in any state.
         again = trainer(data, RECIPE, folder)
         found = again.run(resume=True)
         assert json.dumps(found.records) == json.dumps(expected.records)

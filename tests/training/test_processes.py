@@ -61,7 +61,7 @@ def test_two_processes_lose_as_one(source: Path, alone: Path) -> None:
     folder = source.with_name("two")
     said = train_with(2, source, folder)
     assert_same_losses(folder, alone)
-    assert said.count("open ") == 1  # the second process says nothing
+    assert said.count("open ") == 1  # The second process says nothing.
 
 
 def test_two_processes_that_share_the_weights_lose_as_one(source: Path, alone: Path) -> None:
