@@ -29,13 +29,13 @@ EXAMPLE = Checkpoint(
 def test_everything_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "last.safetensors"
     write_checkpoint(file, EXAMPLE)
-    found = read_checkpoint(file)
-    assert found.state == EXAMPLE.state
-    assert found.tensors.keys() == EXAMPLE.tensors.keys()
+    checkpoint = read_checkpoint(file)
+    assert checkpoint.state == EXAMPLE.state
+    assert checkpoint.tensors.keys() == EXAMPLE.tensors.keys()
     for name, tensor in EXAMPLE.tensors.items():
-        assert found.tensors[name].dtype == tensor.dtype
-        assert torch.equal(found.tensors[name], tensor)
-    assert found.under("optimizer.0").keys() == {"step", "none"}
+        assert checkpoint.tensors[name].dtype == tensor.dtype
+        assert torch.equal(checkpoint.tensors[name], tensor)
+    assert checkpoint.under("optimizer.0").keys() == {"step", "none"}
 
 
 def test_records_keep_the_order_of_their_fields(tmp_path: Path) -> None:
