@@ -140,7 +140,7 @@ def test_favor_falls_back_where_its_kernels_are_not_built(
     mode: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tried with the sizes that are asked for, and saved for a backward, which tensors of inference cannot be."""
-    given: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
 
     class Saves(torch.autograd.Function):
         @staticmethod
@@ -154,7 +154,7 @@ def test_favor_falls_back_where_its_kernels_are_not_built(
             return 2 * grad, None
 
     def favor(rows: Tensor, projection: Tensor, cuts: Any, heads: Heads, eps: float) -> Tensor:
-        given.append((*rows.shape, *projection.shape, heads))
+        calls.append((*rows.shape, *projection.shape, heads))
         out: Tensor = Saves.apply(rows, projection)
         return out
 
@@ -164,7 +164,7 @@ def test_favor_falls_back_where_its_kernels_are_not_built(
     works = support.favor_works.__wrapped__
     with mode():
         assert works(torch.device("cpu"), torch.bfloat16, Heads(2, 8, 12), 40)
-    assert given == [(3, 56, 40, 8, Heads(2, 8, 12))]
+    assert calls == [(3, 56, 40, 8, Heads(2, 8, 12))]
 
     def broken(*_: object) -> Tensor:
         raise RuntimeError("out of resource: shared memory")
