@@ -37,19 +37,19 @@ def test_equals_the_definition(lengths: list[int], widths: tuple[int, int]) -> N
     q, k, v, segments = packed(lengths, dim=widths[0], value=widths[1])
     if not sum(lengths):
         return
-    found = softmax_attention(q, k, v, segments)
-    assert (found - by_definition(q, k, v, lengths)).abs().max() < 1e-12
+    output = softmax_attention(q, k, v, segments)
+    assert (output - by_definition(q, k, v, lengths)).abs().max() < 1e-12
 
 
 def test_gradients_equal_the_definition() -> None:
     lengths = [5, 17, 3, 16, 1]
     q, k, v, segments = packed(lengths, dim=4, value=6)
-    found = [x.clone().requires_grad_() for x in (q, k, v)]
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
     expected = [x.clone().requires_grad_() for x in (q, k, v)]
     weights = torch.randn(sum(lengths), 3, 6, dtype=torch.float64)
-    (softmax_attention(*found, segments) * weights).sum().backward()
+    (softmax_attention(*inputs, segments) * weights).sum().backward()
     (by_definition(*expected, lengths) * weights).sum().backward()
-    for mine, theirs in zip(found, expected, strict=True):
+    for mine, theirs in zip(inputs, expected, strict=True):
         assert mine.grad is not None
         assert theirs.grad is not None
         assert (mine.grad - theirs.grad).abs().max() < 1e-12
