@@ -99,6 +99,6 @@ def test_a_compiled_encoder_is_the_plain_one(mixed: bool, monkeypatch: pytest.Mo
     for number in (7, 4):
         for result, exact in zip(run(fast), plain, strict=True):
             close(result, exact, 5e-2 if mixed else 1e-4)
-        assert len(calls) == number  # Two calls per block that trains, one for a block to which nothing is left.
+        assert len(calls) == number  # Two calls per block that trains, and one call where nothing is left to it.
         calls.clear()
         fast.blocks[1].eval()

@@ -13,7 +13,7 @@ from tokengt.ragged import Segments
 from tokengt.transformer import Encoder
 
 DIM = 48
-row_functions._NARROWEST = 0  # such narrow rows too
+row_functions._NARROWEST = 0  # The rows here are narrower than the kernels are used for.
 LENGTHS = [[9, 30, 60, 3], [30, 9, 3, 58], [64, 20, 9, 11], [9, 33, 58, 1]]
 
 

@@ -166,7 +166,7 @@ def test_row_kernels_are_for_compiled_training_on_a_gpu(monkeypatch: pytest.Monk
     monkeypatch.setattr(row_functions, "_NARROWEST", DIM)
     assert not fits(x)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert not fits(x)  # no GPU
+    assert not fits(x)  # There is no GPU here.
     monkeypatch.setattr(Tensor, "is_cuda", True)
     assert fits(x)
     assert not fits(x.double())
@@ -176,7 +176,7 @@ def test_row_kernels_are_for_compiled_training_on_a_gpu(monkeypatch: pytest.Monk
     assert takes_rows(part, x)
     assert not takes_rows(Block(DIM, EncoderConfig(num_heads=2, norm=False), 0.0), x)
     handle = part.mlp.up.register_forward_pre_hook(lambda module, given: None)
-    assert not takes_rows(part, x)  # old-style weight norm is such a hook
+    assert not takes_rows(part, x)  # The old kind of weight norm is such a hook.
     handle.remove()
     assert takes_rows(part, x)
     nn.utils.parametrizations.weight_norm(part.attention.qkv_proj)

@@ -69,7 +69,7 @@ def test_a_breakdown_adds_up_to_the_step() -> None:
     step()
     start = time.perf_counter()
     milliseconds = breakdown(step, CPU)
-    most = (time.perf_counter() - start) / 3 * 1e3  # three steps count; there is one more, and the profiler itself
+    most = (time.perf_counter() - start) / 3 * 1e3  # Three steps count; one more is not counted.
     assert list(milliseconds) == [*KINDS, REST["cpu"]]
     assert all(took >= 0 for took in milliseconds.values())
     assert 50 < sum(milliseconds.values()) <= most

@@ -27,7 +27,7 @@ def here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     with patch.dict(os.environ), redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as warned:
         try:
             status = main(list(map(str, arguments)))
-        except SystemExit as stop:  # argparse's way out
+        except SystemExit as stop:  # This is how argparse ends.
             status = int(stop.code or 0)
     return subprocess.CompletedProcess(["tokengt", *map(str, arguments)], status, printed.getvalue(), warned.getvalue())
 
@@ -83,6 +83,6 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
         printed, warned = process.communicate(timeout=120)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # with the processes it started
+        os.killpg(process.pid, signal.SIGKILL)  # The processes that it started end too.
         raise
     return subprocess.CompletedProcess(command, process.returncode, printed, warned)

@@ -89,7 +89,7 @@ def test_cells_of_another_configuration_are_refused(tmp_path: Path) -> None:
     run(tmp_path, [], settings=CHOSEN[:1], seeds=(0,))
     with pytest.raises(ValueError, match="made with another configuration"):
         run(tmp_path, [], config=replace(TINY, steps=5))
-    with pytest.raises(ValueError, match="made with another configuration"):  # none of its cells is asked for
+    with pytest.raises(ValueError, match="made with another configuration"):  # Even if none of its cells is asked for.
         run(tmp_path, [], settings=CHOSEN[1:], config=replace(TINY, steps=5))
     file = tmp_path / "cells" / "sparse-none-0.json"
     file.write_text("{}")

@@ -48,14 +48,20 @@ def reference(qkv: Tensor, segments: Segments, heads: Heads, projection: Tensor,
         (Heads(1, 64, 33), 66, [150], torch.float32, EPS),
         (Heads(1, 128, 128), 70, [70], torch.bfloat16, EPS),
         (Heads(2, 8, 8), 2, [90], torch.float32, EPS),
-        (Heads(2, 8, 8), 16, [90, 70], torch.float32, 0.3),  # so large that its parts of the gradient show
+        (
+            Heads(2, 8, 8),
+            16,
+            [90, 70],
+            torch.float32,
+            0.3,
+        ),  # This eps is so large that its parts of the gradient are seen.
     ],
     ids=str,
 )
 def test_output_and_gradients_equal_float64(
     heads: Heads, features: int, lengths: list[int], dtype: torch.dtype, eps: float
 ) -> None:
-    print("seed", torch.seed())  # shown when it fails
+    print("seed", torch.seed())  # Printed when the test fails.
     segments, projection = segments_of(lengths), draw_projection(features, heads.key, device=DEVICE)
     qkv = rows(segments, heads, dtype)
     weights = torch.randn(segments.total, heads.count, heads.value, device=DEVICE).to(dtype)
@@ -174,7 +180,7 @@ def test_module_equals_the_plain_path() -> None:
 def test_plans_for_what_it_can_take() -> None:
     heads, projection = Heads(1, 8, 8), draw_projection(16, 8, device=DEVICE)
     long, short = segments_of([1100]), segments_of([900] * 3)
-    few = segments_of([1100] + [3] * 70)  # their tables would be larger than their rows
+    few = segments_of([1100] + [3] * 70)  # Their tables would be larger than their rows.
 
     def taken(segments: Segments, heads: Heads, dtype: torch.dtype, projection: Tensor, backend: str) -> bool:
         return plan_favor(segments, heads, dtype, backend, projection).cuts is not None  # type: ignore[arg-type]

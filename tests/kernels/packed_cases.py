@@ -153,7 +153,7 @@ def test_room_that_nothing_takes_changes_nothing() -> None:
     for used in (tiles, roomy):
         x = qkv.clone().requires_grad_()
         out, _ = packed_attention_op(x, used.items, used.buckets, seed, *vars(heads).values(), 0.1)
-        out.sum().backward()  # a gradient of stride zero
+        out.sum().backward()  # The gradient of a sum has strides of zero.
         assert x.grad is not None
         results.append((out.detach(), x.grad))
     assert torch.equal(results[0][0], results[1][0])

@@ -191,7 +191,9 @@ def test_cuts_cover_every_row_once(lengths: list[int], num_heads: int) -> None:
             covered[start : start + count] += 1
         assert (covered == 1).all()
     assert cuts.bounds.tolist() == [int((cuts.pieces[2] < i).sum()) for i in range(len(filled) + 1)]
-    whole = cuts.pieces[1, :-1][cuts.pieces[2, 1:] == cuts.pieces[2, :-1]]  # another piece of the sequence follows
+    whole = cuts.pieces[1, :-1][
+        cuts.pieces[2, 1:] == cuts.pieces[2, :-1]
+    ]  # Pieces that are not the last of their sequence.
     assert (whole % 128 == 0).all()
     assert (whole >= 512).all()
 

@@ -139,7 +139,7 @@ def test_isomorphism_types_by_hand() -> None:
     triples = isomorphism_types(two_triangles(), 3)
     assert triples.shape == (6, 6, 6, 3)
     closed = triples.prod(-1)
-    assert int(closed.sum()) == 12  # two triangles, six orders each
+    assert int(closed.sum()) == 12  # Two triangles have six orders each.
     assert int(isomorphism_types(star(3), 3).prod(-1).sum()) == 0
 
 

@@ -68,7 +68,7 @@ def test_colours_of_a_path_are_distances_from_its_ends() -> None:
 
 def test_a_regular_graph_has_one_colour() -> None:
     assert colour_refinement(cycle(7)).unique().numel() == 1
-    assert k_wl(cycle(5), 2).unique().numel() == 3  # equal, joined, apart
+    assert k_wl(cycle(5), 2).unique().numel() == 3  # The colours of pairs are: equal, joined, apart.
 
 
 def test_3_wl_colours_pairs_of_a_cycle_by_distance() -> None:

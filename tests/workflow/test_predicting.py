@@ -159,7 +159,7 @@ def test_sdf_to_train_on_and_to_predict(predictor: Predictor, tmp_path: Path) ->
     smiles, values = molecules(30)
     source = sdf(tmp_path / "data.sdf", smiles, y=[str(value) for value in values])
     own = train_small(source, tmp_path / "run", "y")
-    texts = TEXTS[3:]  # without coordinates, a mol block cannot say that a double bond is of neither kind
+    texts = TEXTS[3:]  # Without coordinates a mol block cannot say that a double bond is neither cis nor trans.
     names = [f"n{place}" for place in range(len(texts) + 1)]
     new = sdf(tmp_path / "new.sdf", [*texts, ""], name=names)
     for each in (own, predictor):

@@ -29,6 +29,7 @@ from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import deterministic, make_fabric
 from tokengt.training.tasks import Task
 
+# How many graphs are made: enough that batches differ as they do in training, and few, because making them takes time.
 _LEAST_GRAPHS, _LEAST_BATCHES, _MOST_BATCHES = 512, 4, 8
 
 

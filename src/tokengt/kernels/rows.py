@@ -176,7 +176,7 @@ def _activation(x, GELU: tl.constexpr):
     if GELU:
         below, _ = _normal(x)
         return x * below
-    return tl.where(x < 0.0, 0.0, x)  # Not a maximum: that of a NaN and 0 is 0 on a GPU.
+    return tl.where(x < 0.0, 0.0, x)  # A maximum would turn NaN into 0 on a GPU.
 
 
 @triton.jit

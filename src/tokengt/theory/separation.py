@@ -31,6 +31,7 @@ from tokengt.theory.construction.lemma import pour_basis
 TOLERANCE = 1e-9
 # How many random splits a test makes; its smallest possible p-value is then one in a thousand.
 PERMUTATIONS = 999
+# Added to the diagonal of the covariance matrix, which has no inverse where channels depend on each other.
 _RIDGE = 1e-2
 
 
@@ -163,6 +164,7 @@ def compare_samples(
     pooled = torch.cat([fit_a, fit_b])
     centre, spread = pooled.mean(0), pooled.std(0)
     constant = spread <= TOLERANCE * pooled.abs().amax(0).clamp_min(1e-300)
+    # A channel that varies by rounding only is left out: scaled to unit deviation it would look like a difference.
     scale = torch.where(constant, 0.0, 1 / torch.where(constant, 1.0, spread))
     fit_a, fit_b, new_a, new_b = ((part - centre) * scale for part in (fit_a, fit_b, new_a, new_b))
     within = (fit_a.T.cov() + fit_b.T.cov()).view(len(scale), -1) / 2

@@ -139,6 +139,7 @@ class Trainer:
             pieces=pieces,
         )
         self.forward.train()
+        # The loss is summed up on the device, because reading it at every step would make the host wait for a GPU.
         loss = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.fabric.device)
         for place in range(state.step_in_epoch, len(steps)):
             set_rate(self.optimizer, rate_at((state.epoch + (place + 0.5) / len(steps)) / config.epochs, config))
@@ -173,6 +174,7 @@ class Trainer:
                 places, weight = (piece, 1.0) if len(piece) else (self.parts.train.places[:1], 0.0)
                 output = self.forward(self._batch(places))
                 loss = weight * self.task.loss_sum(output, self._targets(self.parts.train, places))
+                # DDP averages the gradients of the processes; the factor makes that average their sum.
                 self.fabric.backward(loss * (world / max(count, 1)))
                 total += loss.detach()
         for parameter in self.parameters:
@@ -263,6 +265,7 @@ class Trainer:
                 index, _ = rows.take(torch.searchsorted(part.places, mine))
                 out.index_copy_(0, index.to(out.device), values.double())
         self.forward.train()
+        # A row is written by one process and zero in all others, so that the sum is the whole table.
         return self._summed(out).cpu()
 
     def _of(self, part: Part, table: Float[Tensor, "rows columns"]) -> Float[Tensor, "chosen columns"]:

@@ -136,6 +136,7 @@ def _multiclass(predicted: Array, labels: Array) -> dict[str, float]:
     f1 = 2 * hits[seen] / (of_label + of_guess)[seen]
     rows = np.flatnonzero(present)
     chosen = predicted[rows, labels[rows].astype(np.int64)]
+    # The smallest positive number stands for a probability of 0, so that a certain mistake does not cost infinity.
     return {
         "accuracy": float(hits.sum() / table.sum()),
         "macro_f1": float(f1.mean()),

@@ -199,6 +199,7 @@ def _check_model(member: Member, origin: Origin) -> None:
     if origin.module is not None:
         _check_rows(member, origin.module)
     else:
+        # On the meta device tensors have shapes and no memory, so that building a model there is quick.
         with torch.device("meta"):
             member.spec.model.build()
     if origin.start is not None:

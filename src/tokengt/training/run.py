@@ -40,6 +40,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     together = _joined(members)
     _check_same(folder, together)
     members = _with_facts(fabric, store, members, request.quiet)
+    # Nothing may be written before all processes have compared this run with the one that is in the folder.
     fabric.barrier()
     if first:
         write_run(folder, together)

@@ -57,6 +57,7 @@ class Start:
                     f"the model to begin with has model.{name} {before}, here it is {here.get(name)}; leave it as it "
                     "is, or its weights mean something else"
                 )
+        # On the meta device tensors have shapes and no memory, so that building a model there is quick.
         with torch.device("meta"):
             state = config.build().state_dict()
         for name, value in self._kept():

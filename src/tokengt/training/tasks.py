@@ -134,6 +134,7 @@ class Task:
 
         Where a label is missing the loss and the gradient are exactly zero, whatever the output is.
         """
+        # A sum over many labels needs more digits than half precision has.
         if output.dtype in (torch.bfloat16, torch.float16):
             output = output.float()
         present = ~torch.isnan(targets)

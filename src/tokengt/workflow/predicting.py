@@ -157,6 +157,7 @@ def predict_file(
     table = open_table(source)
     head, as_smiles = _visible(table)
     names = outputs.unused([*outputs.columns(predictor.task, _has_spread(predictor, draws)), "reason"], head)
+    # The file is read once more just to count its rows, so that the progress bar can say how long it will take.
     total = sum(1 for _ in table.rows())
     rows = bad = 0
     with writing(out) as file, progress_bar(total, "rows", "predicting", shown=not quiet) as advance:
@@ -170,6 +171,7 @@ def predict_file(
             rows, bad = rows + len(chunk.rows), bad + len(chunk.problems)
             advance(len(chunk.rows))
         text.flush()
+        # Otherwise the wrapper would close the file, which ``writing`` still has to move to its name.
         text.detach()
     return Predicted(rows, bad)
 
@@ -232,6 +234,7 @@ def _predict_graphs(predictor: Predictor, source: Path, out: Path, draws: int, o
     body = [[*a, *b, ""] for a, b in zip(front, predictions, strict=True)]
     body += [[line, *[""] * (len(head) - 1 + len(columns)), reason] for line, reason in source_graphs.rejected]
     text = io.StringIO()
+    # Graphs that could not be read go back to their places among the others.
     body.sort(key=lambda row: row[0])
     csv.writer(text, lineterminator="\n").writerows([[*head, *columns, "reason"], *body])
     write_whole(out, text.getvalue().encode())

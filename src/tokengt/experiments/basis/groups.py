@@ -77,6 +77,7 @@ def group_tokens(batch: GraphBatch, step: int = _STEP) -> list[TokenGroup]:
     """All graphs of a batch (on the CPU): those of one size together when complete, else by token count."""
     nodes = batch.nodes.host_lengths
     columns = 1 + nodes + batch.edges.host_lengths
+    # Complete graphs of one size have the same tokens, so that one of them stands for all.
     if bool((columns == 1 + nodes.square()).all()):
         places = [torch.nonzero(nodes == size).flatten() for size in torch.unique(nodes)]
         return [replace(_group(batch, place[:1], _ALIGNMENT), members=place) for place in places]

@@ -65,7 +65,9 @@ def run_basis(
         if max_seconds is not None and time.perf_counter() - started > max_seconds:
             say(f"stopped after {max_seconds:g} s with {total - done + 1} of {total} cells to do")
             break
+        # Kernels are compiled only once there is a cell to run, because compiling takes a while.
         kernels = kernels or choose_kernels(place, config, compiled, say)
+        # Cells with the same graphs follow each other, so the last graphs are kept and no others.
         if graphs is None or prepared != (kind, seed):
             prepared, graphs = (kind, seed), basis_graphs(config, kind, seed, place)
         name = f"[{done}/{total}] {kind} {setting.name} seed {seed}"
