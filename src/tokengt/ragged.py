@@ -149,7 +149,7 @@ class Segments:
         return Segments(self.host, self.host).take(index)[0]
 
     def grouped(self, outer: "Segments") -> "Segments":
-        """Segments of segments: run r of ``outer`` holds some of these segments; the result's run r holds their rows."""
+        """Segments of segments: where run r of ``outer`` holds some of these segments, run r here holds their rows."""
         if outer.total == 0:
             return outer
         host = self.host.index_select(0, outer.host)
