@@ -89,7 +89,7 @@ class Places:
     by_row: bool
 
     def units(self) -> Int[Tensor, " places"]:
-        """The number of the unit that each place is in. Units are never split; both directions of an edge are one unit."""
+        """The number of each place's unit. A unit is never torn apart: both directions of an edge are one unit."""
         if not self.by_row or self.store.manifest.level != "edge":
             return torch.arange(self.count)
         ends = self.store.graphs.edge_index
