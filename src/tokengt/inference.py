@@ -171,19 +171,22 @@ class Predictor:
     @torch.no_grad()
     def embed_graphs(self, graphs: GraphBatch) -> Float[Tensor, "graphs dim"]:
         """One vector per graph, as its model embeds it; those of several models side by side."""
-        out = torch.zeros(len(graphs), self.width)
+        if not len(graphs):
+            return torch.zeros(0, self.width)
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
-        for places in self._batches(graphs):
-            vectors = [
+        batches, vectors = self._batches(graphs), []
+        for places in batches:
+            parts = [
                 member.model.embed(own.select(places).to(self.device)).float().cpu()
                 for member, own in zip(self.members, inputs, strict=True)
             ]
-            out[places] = torch.cat(vectors, 1)
-        return out
+            vectors.append(torch.cat(parts, 1))
+        # Batches are sorted by size: every vector goes back to its graph's place.
+        return torch.cat(vectors).index_select(0, torch.argsort(torch.cat(batches)))
 
     @property
     def width(self) -> int:
-        """The length of an embedding."""
+        """The length of an embedding, asked for only where there is nothing to embed."""
         return sum(member.model.embedding_width for member in self.members)
 
     def _batches(self, graphs: GraphBatch) -> list[Tensor]:

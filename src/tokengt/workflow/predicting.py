@@ -255,7 +255,8 @@ def embed_file(
         with progress_bar(total, "rows", "embedding", shown=not quiet) as advance:
             for chunk in chunks(predictor, table, smiles):
                 own = None if chunk.graphs is None else predictor.embed_graphs(chunk.graphs)
-                vectors.append(chunk.spread_out(own, predictor.width).float().numpy())
+                width = predictor.width if own is None else own.shape[1]
+                vectors.append(chunk.spread_out(own, width).float().numpy())
                 valid.append(np.array([place not in chunk.problems for place in range(len(chunk.rows))]))
                 lines.append(np.array([row.line for row in chunk.rows]))
                 advance(len(chunk.rows))

@@ -1,0 +1,142 @@
+"""Models that are no TokenGT go the same way: train, resume, predict, evaluate, embed, folds, fine-tuning."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.workflow.small import QUIET, molecule_csv, molecules
+from tokengt import GraphBatch, Predictor, TrainOptions, evaluate, load, train
+from tokengt.config import to_dict
+from tokengt.training import progress
+from tokengt.workflow.fitting import finetune
+
+TEXTS = molecules(30)[0]
+GIN = {"model.dim": 16, "model.num_layers": 2, "training.epochs": 3, "training.batch_size": 8}
+BRIEF = {"training.epochs": 2, "training.batch_size": 8}
+
+
+class Stopped(Exception):
+    """Stands for a machine that lost its power."""
+
+
+class MeanOfAtoms(nn.Module):
+    """A user's own module: the mean of embedded atoms, after one round of messages along bonds."""
+
+    def __init__(self, out: int = 1) -> None:
+        super().__init__()
+        self.embed_atom = nn.Embedding(119, 8)
+        self.head = nn.Linear(8, out)
+
+    def embed(self, batch: GraphBatch) -> Tensor:
+        assert batch.node_features is not None
+        atoms = self.embed_atom(batch.node_features[:, 0].long())
+        source, target = batch.edge_index
+        atoms = atoms.index_add(0, target, atoms.index_select(0, source))
+        sums = atoms.new_zeros(len(batch), 8).index_add(0, batch.nodes.ids, atoms)
+        return sums / batch.nodes.lengths[:, None]
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        out: Tensor = self.head(self.embed(batch))
+        return out
+
+
+def train_gin(folder: Path, out: str, **wishes: object) -> Predictor:
+    source = molecule_csv(folder / "data.csv")
+    given = {"target": "y", "preset": "gin-vn", "settings": GIN, "options": QUIET, **wishes}
+    return train(source, folder / out, **given)  # type: ignore[arg-type]
+
+
+def test_gin_with_virtual_node_is_trained_predicts_evaluates_and_embeds(tmp_path: Path) -> None:
+    run = train_gin(tmp_path, "run")
+    assert run.spec.model.kind == "gin"
+    assert to_dict(run.spec.model)["virtual_node"] is True
+    predicted = run.predict([*TEXTS, "no molecule"]).mean
+    assert np.isfinite(predicted[:-1]).all()
+    assert np.isnan(predicted[-1]).all()
+    assert (load(tmp_path / "run").predict(TEXTS).mean == predicted[:-1]).all()
+    assert run.embed(TEXTS).shape == (30, 16)
+    assert evaluate(tmp_path / "run", tmp_path / "data.csv", quiet=True).rows == 32
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "# GIN with virtual node for y" in card
+    assert "| virtual node | yes |" in card
+    over_dropout = run.predict(TEXTS, draws=3, over="dropout")
+    assert over_dropout.std is not None
+    with pytest.raises(ValueError, match="no identifiers to draw"):
+        run.predict(TEXTS, draws=3)
+
+
+def test_a_stopped_gin_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch norm's running moments are part of what a checkpoint holds."""
+    train_gin(tmp_path, "whole")
+    advance = progress.Progress.advance
+    steps = iter(range(100))
+
+    def stops(self: progress.Progress, epochs: float, graphs: int) -> None:
+        if next(steps) == 7:
+            raise Stopped
+        advance(self, epochs, graphs)
+
+    monkeypatch.setattr(progress.Progress, "advance", stops)
+    with pytest.raises(Stopped):
+        train_gin(tmp_path, "broken")
+    monkeypatch.setattr(progress.Progress, "advance", advance)
+    train_gin(tmp_path, "broken", resume=True)
+    for name in ("model.safetensors", "predictions.csv", "metrics.jsonl"):
+        assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_gin_in_folds_and_fine_tuned(tmp_path: Path) -> None:
+    options = TrainOptions(quiet=True, workers=1, folds=3)
+    folds = train_gin(tmp_path, "folds", options=options)
+    assert len(folds.members) == 3
+    assert folds.predict(TEXTS).std is not None
+    tuned = finetune(
+        tmp_path / "folds", tmp_path / "data.csv", tmp_path / "tuned", target="z", settings=BRIEF, options=QUIET
+    )
+    assert tuned.spec.model.kind == "gin"
+    assert tuned.spec.start is not None
+    with pytest.raises(ValueError, match=r"has .* of shape \[\d+, 16\], here it is of shape"):
+        finetune(
+            tmp_path / "folds",
+            tmp_path / "data.csv",
+            tmp_path / "wider",
+            target="z",
+            settings={**BRIEF, "model.dim": 24},
+            options=QUIET,
+        )
+
+
+def test_a_module_of_ones_own_is_trained_and_loaded_again(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv")
+    torch.manual_seed(0)
+    mine = MeanOfAtoms()
+    before = {name: tensor.clone() for name, tensor in mine.state_dict().items()}
+    settings = {"training.epochs": 40, "training.batch_size": 8, "training.learning_rate": 0.05}
+    run = train(source, tmp_path / "run", target="y", model=mine, settings=settings, options=QUIET)
+    assert all(torch.equal(before[name], tensor) for name, tensor in mine.state_dict().items()), "a copy is trained"
+    test = evaluate(run, source, quiet=True)
+    assert test.metrics["r2"] > 0.1
+    again = load(tmp_path / "run", model=MeanOfAtoms())
+    assert (again.predict(TEXTS).mean == run.predict(TEXTS).mean).all()
+    assert again.embed(TEXTS[:4]).shape == (4, 8)
+    with pytest.raises(ValueError, match=r"your own class MeanOfAtoms.*tokengt.load\(RUN, model=MeanOfAtoms"):
+        load(tmp_path / "run")
+    assert "# MeanOfAtoms for y" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_models_of_an_ensemble_of_ones_own_module_differ(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv")
+    options = TrainOptions(quiet=True, workers=1, ensemble=2)
+    run = train(source, tmp_path / "run", target="y", model=MeanOfAtoms(), settings=BRIEF, options=options)
+    first, second = (member.model.state_dict()["module.embed_atom.weight"] for member in run.members)
+    assert not torch.allclose(first, second, atol=0.1), "their first weights are drawn by their own seeds"
+
+
+def test_a_module_with_other_rows_than_the_task_is_one_sentence(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv")
+    with pytest.raises(ValueError, match=r"MeanOfAtoms gives \[1, 3\] for a batch of one graph; expected \[1, 1\]"):
+        train(source, tmp_path / "run", target="y", model=MeanOfAtoms(3), settings=BRIEF, options=QUIET)
+    assert not (tmp_path / "run" / "run.json").exists()
