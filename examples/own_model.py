@@ -1,4 +1,4 @@
-"""A model of your own under the same commands: a plain module on packed graphs, trained and tested by ``tokengt.train``.
+"""A model of your own: a plain module on packed graphs, trained, tested and described by ``tokengt.train``.
 
 Its forward takes a :class:`tokengt.GraphBatch`, all graphs of a batch packed one after another, and gives one row per
 graph. Splits, scaling, checkpoints, the test and the model card come by themselves.
