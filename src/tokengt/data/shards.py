@@ -54,7 +54,7 @@ class ShardRecipe:
             task=recipe.task,
             targets=tuple(Column(name, table.place(name, "--target")) for name in recipe.targets),
             descriptors=tuple(Column(name, table.place(name, "--descriptors")) for name in recipe.descriptors),
-            split=None if recipe.split is None else Column(recipe.split, table.place(recipe.split, "--split-column")),
+            split=None if recipe.split is None else Column(recipe.split, table.place(recipe.split, "the split")),
         )
 
     @property

@@ -15,6 +15,8 @@ from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import DeviceConfig
 
 AUTO = "auto"
+# What "auto" comes to, with or without trained weights.
+DEFAULT_PRESET = "small"
 # A new head on frozen weights is a linear model, which wants larger steps.
 FROZEN_RATE = 1e-2
 
@@ -76,7 +78,14 @@ class TrainRequest:
                 raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
         if self.model is not None and self.model_settings:
             raise ValueError(f"setting model.{next(iter(self.model_settings))} is for presets; yours is built already")
-        _ = self.training  # whatever is wrong with its settings is said before any data is read
+        self._check_settings()
+
+    def _check_settings(self) -> None:
+        """Whatever is wrong with a setting by itself is said before any data is read."""
+        _ = self.training
+        if self.model is None and self.start is None:
+            preset = PRESETS[DEFAULT_PRESET if self.preset == AUTO else self.preset]()
+            override(preset, self.model_settings, "model")
 
     @property
     def model_settings(self) -> dict[str, Any]:

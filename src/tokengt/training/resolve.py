@@ -19,14 +19,14 @@ from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.own import as_model, copy_of
 from tokengt.presets import PRESETS, PRETRAINED
-from tokengt.training.request import AUTO, TrainRequest
+from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest
 from tokengt.training.results import split_table
 from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
 from tokengt.training.start import Start
 from tokengt.training.tasks import Task, guessed_kind, numbered_classes
 
 Say = Callable[[str], None]
-_TRAINED, _FRESH = "small-pretrained", "small"
+_TRAINED = "small-pretrained"
 _DECIDED = ("head.out_dim", "head.level", "out_dim", "level")
 
 
@@ -112,7 +112,9 @@ def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path,
         if before is None and name in PRETRAINED:
             say(f"training begins with the weights of {name}, which come with the package; --preset small does not")
     if name in PRETRAINED and not knows_molecules(store):
-        raise ValueError(f"{name} knows molecules with implicit hydrogens; use the preset {_FRESH} for this data")
+        raise ValueError(
+            f"{name} knows molecules with implicit hydrogens; use the preset {DEFAULT_PRESET} for this data"
+        )
     return Origin(PRESETS[name](), Start.read(bundled(PRETRAINED[name])) if name in PRETRAINED else None)
 
 
@@ -120,7 +122,7 @@ def _chosen_before(out: Path) -> str | None:
     """What was chosen when the run was begun still stands; None for a run that is not begun."""
     if not (out / RUN_FILE).is_file():
         return None
-    return _FRESH if read_run(out).start is None else _TRAINED
+    return DEFAULT_PRESET if read_run(out).start is None else _TRAINED
 
 
 def chosen_preset(store: Store, request: TrainRequest) -> str:
@@ -129,7 +131,7 @@ def chosen_preset(store: Store, request: TrainRequest) -> str:
     They know molecules without explicit hydrogens, and the model as it is but for its head.
     """
     changed = any(not name.startswith("head.") for name in request.model_settings)
-    return _TRAINED if knows_molecules(store) and not changed else _FRESH
+    return _TRAINED if knows_molecules(store) and not changed else DEFAULT_PRESET
 
 
 def knows_molecules(store: Store) -> bool:
