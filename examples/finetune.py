@@ -44,11 +44,9 @@ def main() -> None:
     table, out = args.out / "table.csv", args.out
     write_table(table)
     tokengt.train(table, out / "logP", target="logP", settings=MODEL | {"training.epochs": args.epochs})
-    few: dict[str, Any] = {"target": "logS", "split": "part"}
+    few: dict[str, Any] = {"target": "logS", "split": "column:part"}
     longer = {"training.epochs": 3 * args.epochs}
-    # A head alone has little to forget: it takes a higher rate than a whole model.
-    rate = {"training.learning_rate": 1e-2}
-    tokengt.finetune(out / "logP", table, out / "finetuned", freeze=True, settings=rate | longer, **few)
+    tokengt.train(table, out / "finetuned", start=out / "logP", freeze=True, settings=longer, **few)
     tokengt.train(table, out / "scratch", settings=MODEL | longer, **few)
     for name in ("finetuned", "scratch"):
         summary = json.loads((out / name / "summary.json").read_text())

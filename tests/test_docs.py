@@ -6,11 +6,14 @@ import runpy
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import matplotlib.pyplot as plt
 import pytest
 
 from tokengt.cli import main
+from tokengt.models.kinds import KINDS
+from tokengt.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,13 +48,14 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", with_blocks("python"), ids=name_of)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks of a page, top to bottom, in one namespace."""
+    """All blocks of a page, top to bottom, in one namespace; kinds and presets that it adds are gone afterwards."""
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in blocks(page):
-        if block.language == "python" and block.runs:
-            padded = "\n" * (block.line - 1) + block.code
-            exec(compile(padded, str(page), "exec"), namespace)
+    with patch.dict(KINDS), patch.dict(PRESETS):
+        for block in blocks(page):
+            if block.language == "python" and block.runs:
+                padded = "\n" * (block.line - 1) + block.code
+                exec(compile(padded, str(page), "exec"), namespace)
 
 
 def test_no_page_hides_its_code() -> None:
@@ -98,8 +102,6 @@ def test_commands_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_presets_of_the_guide_are_those_there_are() -> None:
-    from tokengt.presets import PRESETS
-
     _, table = (ROOT / "docs" / "guide" / "train.md").read_text().split("| `--preset` | Model |\n|---|---|\n")
     rows = table.split("\n\n")[0].splitlines()
     assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row.split(" | ")[0])} == set(PRESETS)
