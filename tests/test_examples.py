@@ -112,7 +112,7 @@ def test_solubility_trains_and_predicts(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["test_rows"] == 113
     assert summary["test"]["rmse"] < 1.1 * summary["floor"]["rmse"]
-    again = tokengt.load(tmp_path / "out").predict(["CCO"], uncertainty=16)
+    again = tokengt.load(tmp_path / "out").predict(["CCO"], draws=16)
     assert f"{again.mean[0, 0]:6.2f} ± {again.std[0, 0]:.2f}" in printed
 
 
