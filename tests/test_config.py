@@ -376,7 +376,7 @@ def test_settings_that_are_only_possible_together_are_set_together() -> None:
 # The project's own configs.
 
 
-# Hypothesis draws what JSON may hold and not the configs themselves: these are built in the test, where a failure shows.
+# Hypothesis draws what JSON may hold and not the configs: these are built in the test itself, where a failure shows.
 WIDTHS = st.integers(1, 64)
 RATES = st.floats(0, 0.9)
 FEATURES = st.fixed_dictionaries({"categories": st.lists(st.integers(1, 9), max_size=3)})
