@@ -243,7 +243,7 @@ def tokengt_run(dataset: DataSet, seed: int) -> dict[str, Any]:
     test = [row for row in rows if row["split"] == "test"]
     folder = WORK / "runs" / "tokengt" / f"{dataset.name}-{seed}"
     command = [str(Path(sys.executable).parent / "tokengt")]
-    train = ["train", str(source), "--smiles", "smiles", "--target", *targets, "--split", "split"]
+    train = ["train", str(source), "--smiles", "smiles", "--target", *targets, "--split", "column:split"]
     # --resume starts a run that does not exist yet, and goes on with one that was interrupted.
     subprocess.run([*command, *train, "--seed", str(seed), "--out", str(folder), "--resume"], check=True)
     only, answer = folder / "benchmark-test.csv", folder / "benchmark-predictions.csv"

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     rows.insert(7, ("broken", "C1CC", 1.0, 20, "train"))
     write_csv(folder / "data.csv", ("Name", "Structure", "log S", "T", "Part"), rows)
-    arguments = ["--smiles", "Structure", "--target", "log S", "--descriptors", "T", "--split", "Part"]
+    arguments = ["--smiles", "Structure", "--target", "log S", "--descriptors", "T", "--split", "column:Part"]
     done = succeeded(
         tokengt("train", folder / "data.csv", *arguments, "--out", folder / "run", "--workers", "1", *settings(TINY))
     )

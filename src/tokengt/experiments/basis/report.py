@@ -90,7 +90,7 @@ def table_markdown(cells: Sequence[Cell]) -> str:
         ]
         lines.append([_LABELS[setting.ids], "yes" if setting.types else "no", *entries])
     return (
-        "Squared error a head (sum over a graph's attention map, mean over graphs and 15 heads), mean ± deviation "
+        "Squared error per head (sum over a graph's attention map, mean over graphs and 15 heads), mean ± deviation "
         "over runs; below it the paper's.\nBold: at or below the paper's mean plus its deviation. 'train' is the loss "
         "of the last epoch with dropout on.\n\n" + markdown(header, lines)
     )
