@@ -1,9 +1,9 @@
 """Sources that hold graphs already: PyG data sets and folders of NetworkX JSON, with labels of any level."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,8 +19,8 @@ from tokengt.interop.pyg import as_batch
 __all__ = [
     "LabelledGraphs",
     "Level",
+    "graph_format",
     "is_graph_source",
-    "is_networkx_folder",
     "load_pyg",
     "read_networkx_folder",
     "read_pyg",
@@ -28,13 +28,6 @@ __all__ = [
     "read_pyg_list",
 ]
 _LIST = Path("the list of graphs")
-
-
-def is_graph_source(path: Path) -> bool:
-    """A ``.pt`` file, a PyG data set's folder, or a folder of JSON files that is no store, run or model."""
-    if not path.is_dir():
-        return path.suffix == ".pt"
-    return bool(data_files(path)) or (any(path.glob("*.json")) and not any(path.glob("*.safetensors")))
 
 
 def read_pyg(path: Path, target: str | None = None, level: Level | None = None) -> LabelledGraphs:
@@ -75,10 +68,6 @@ def read_pyg_graphs(path: Path, level: Level) -> LabelledGraphs:
     return assembled(path, records, rejected, level, ())
 
 
-def is_networkx_folder(path: Path) -> bool:
-    return path.is_dir() and not data_files(path)
-
-
 def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Level | None) -> LabelledGraphs:
     name = target or "y"
     datas = [(data, file.code) for file in files for data in listed(file)]
@@ -112,3 +101,56 @@ def _graph(data: Any) -> Graph:
     if len(batch) != 1:
         raise ValueError(f"it is a batch of {len(batch)} graphs; expected one")
     return batch[0]
+
+
+class GraphFormat(NamedTuple):
+    """One format of files that hold graphs.
+
+    ``files`` lists what would be read at a path, and nothing where the path is not of this format. ``labelled`` reads
+    graphs with the targets of these names (none: what the format takes by itself) at a level (None: guessed);
+    ``alone`` reads the graphs for a prediction, with or without labels.
+    """
+
+    files: Callable[[Path], list[Path]]
+    labelled: Callable[[Path, tuple[str, ...], Level | None], LabelledGraphs]
+    alone: Callable[[Path, tuple[str, ...], Level], LabelledGraphs]
+
+
+def _pyg_at(path: Path) -> list[Path]:
+    """A ``.pt`` file, or the files of a PyG data set's folder."""
+    if path.is_dir():
+        return data_files(path)
+    return [path] if path.suffix == ".pt" else []
+
+
+def _json_at(path: Path) -> list[Path]:
+    """The JSON files of a folder that is no store, run or saved model."""
+    if not path.is_dir() or any(path.glob("*.safetensors")):
+        return []
+    return sorted(path.glob("*.json"))
+
+
+def _labelled_pyg(path: Path, targets: tuple[str, ...], level: Level | None) -> LabelledGraphs:
+    if len(targets) > 1:
+        raise ValueError(f"{path}: a PyG data set has one attribute of labels; --target names {targets}")
+    return read_pyg(path, targets[0] if targets else None, level)
+
+
+# A new format of graphs is a line here; the first one that knows a path reads it.
+FORMATS: tuple[GraphFormat, ...] = (
+    GraphFormat(_pyg_at, _labelled_pyg, lambda path, _, level: read_pyg_graphs(path, level)),
+    GraphFormat(
+        _json_at,
+        read_networkx_folder,
+        lambda path, targets, level: read_networkx_folder(path, targets, level, labelled=False),
+    ),
+)
+
+
+def graph_format(path: Path) -> GraphFormat | None:
+    """The format of the graphs at a path; None where there is none that we know."""
+    return next((known for known in FORMATS if known.files(path)), None)
+
+
+def is_graph_source(path: Path) -> bool:
+    return graph_format(path) is not None

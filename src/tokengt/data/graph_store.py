@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from tokengt.data._pyg_files import data_files
 from tokengt.data.cells import number_label
-from tokengt.data.graph_sources import LabelledGraphs, is_networkx_folder, read_networkx_folder, read_pyg
+from tokengt.data.graph_sources import LabelledGraphs, graph_format
 from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn
 from tokengt.data.shards import Rejected
 from tokengt.data.tensorfile import TensorStream
@@ -67,11 +66,9 @@ def _labelled(source: Path, recipe: Recipe) -> LabelledGraphs:
     ):
         if value:
             raise ValueError(f"{source} holds graphs and no table of molecules: {option} means nothing there")
-    if is_networkx_folder(source):
-        return read_networkx_folder(source, recipe.targets, recipe.level)
-    if len(recipe.targets) > 1:
-        raise ValueError(f"{source}: a PyG data set has one attribute of labels; --target names {recipe.targets}")
-    return read_pyg(source, recipe.targets[0] if recipe.targets else None, recipe.level)
+    known = graph_format(source)
+    assert known is not None, "asked for sources of graphs only"
+    return known.labelled(source, recipe.targets, recipe.level)
 
 
 def _as_classes(targets: Float64[Tensor, "rows 1"]) -> tuple[Float64[Tensor, "rows 1"], tuple[str, ...]]:
@@ -87,6 +84,7 @@ def source_checksum(source: Path) -> str:
     """The file's SHA-256; for a folder, that of the names and checksums of the files that are read in it."""
     if source.is_file():
         return file_checksum(source)
-    files = data_files(source) or sorted(source.glob("*.json"))
+    known = graph_format(source)
+    files = [] if known is None else known.files(source)
     listing = "".join(f"{file_checksum(file)}  {file.relative_to(source).as_posix()}\n" for file in files)
     return checksum(listing.encode())

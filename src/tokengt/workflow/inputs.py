@@ -16,10 +16,8 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.data.graph_sources import (
     LabelledGraphs,
+    graph_format,
     is_graph_source,
-    is_networkx_folder,
-    read_networkx_folder,
-    read_pyg_graphs,
     read_pyg_list,
 )
 from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
@@ -141,10 +139,9 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     """The graphs of a PyG file or a folder of NetworkX JSON; labels may be there or not."""
     if spec.molecules is not None:
         raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
-    if is_networkx_folder(source):
-        read = read_networkx_folder(source, spec.task.names, spec.level, labelled=False)
-    else:
-        read = read_pyg_graphs(source, spec.level)
+    known = graph_format(source)
+    assert known is not None, "asked for sources of graphs only"
+    read = known.alone(source, spec.task.names, spec.level)
     return UnlabelledGraphs(_as_floats(read.graphs, spec.model.float_features), read.lines, read.rejected)
 
 
