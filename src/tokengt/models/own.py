@@ -45,8 +45,7 @@ class OwnConfig(ModelConfig):
 class OwnModel(Model):
     """Any module whose ``forward`` takes a :class:`GraphBatch` and gives one row per graph, node or edge.
 
-    It may have ``embed(batch)`` and, for fine-tuning, ``head``. Where its forward has a parameter called ``draw`` it is
-    told the number of the draw.
+    It may have ``embed(batch)``. Where its forward has a parameter called ``draw`` it is told the number of the draw.
     """
 
     def __init__(self, module: nn.Module) -> None:
