@@ -35,7 +35,7 @@ from tokengt.kernels.tiles import Tiles, Tiling, choose_tiling, make_tiles
 from tokengt.ragged import Segments
 
 PAPER, LAYERS, MOLECULES = Heads(32, 24, 24), 12, 1024
-BYTES_PER_SECOND = 4.3e12  # a device-to-device copy on an H200, reads and writes counted
+BYTES_PER_SECOND = 4.3e12  # Measured by a copy on an H200 from device to device, with reads and writes counted.
 DEVICE = torch.device("cpu" if launch.interpreted() else "cuda")
 ODD = [0, 1, 2, 17, 64, 65, 0, 128, 130, 300]
 
@@ -50,7 +50,7 @@ def pack(path: Path) -> None:
 
 
 def token_counts(sizes: dict[str, list[int]], bond_tokens: int) -> list[int]:
-    """[graph], atoms and one or two tokens a bond, of 1,024 molecules drawn from a sample."""
+    """[graph], atoms and one or two tokens per bond, of 1,024 molecules drawn from a sample."""
     chosen = torch.randint(len(sizes["atoms"]), (MOLECULES,), generator=torch.Generator().manual_seed(0))
     return [1 + sizes["atoms"][i] + bond_tokens * sizes["bonds"][i] for i in chosen.tolist()]
 
@@ -76,7 +76,7 @@ def attend(qkv: Tensor, segments: Segments, heads: Heads, dropout: float = 0.0, 
 
 @contextmanager
 def poisoned() -> Iterator[None]:
-    """New tensors begin as NaN: an element that no kernel writes shows."""
+    """New tensors begin as NaN, so that an element that no kernel writes is noticed."""
     torch.use_deterministic_algorithms(True)
     try:
         yield
@@ -92,10 +92,10 @@ def check() -> dict[str, float]:
         heads = Heads(2, key, value)
         qkv = torch.randn(segments.total, heads.width, device=DEVICE).to(dtype)
         weights = torch.randn(segments.total, 2, value, device=DEVICE).to(dtype)
-        found, exact = qkv.clone().requires_grad_(), qkv.double().cpu().requires_grad_()
+        rows, exact = qkv.clone().requires_grad_(), qkv.double().cpu().requires_grad_()
         with poisoned():
-            out = attend(found, segments, heads)
-            (gradient,) = torch.autograd.grad(out, found, weights)
+            out = attend(rows, segments, heads)
+            (gradient,) = torch.autograd.grad(out, rows, weights)
         expected = softmax_attention(*split(exact, heads), segments.to("cpu"), backend="bucketed")
         (wanted,) = torch.autograd.grad(expected, exact, weights.double().cpu())
         name = f"{key} x {value} {str(dtype)[6:]}"
@@ -118,7 +118,7 @@ def adjoint_error(qkv: Tensor, weights: Tensor, segments: Segments, heads: Heads
 
 
 def milliseconds(call: Callable[[], object], repeats: int = 20) -> tuple[float, float]:
-    """Median and spread (half of the middle half) of a call, by device events."""
+    """The median time of a call and half its interquartile range, by device events."""
     for _ in range(3):
         call()
     taken = []
@@ -147,14 +147,17 @@ def replayed(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def floor_ms(tokens: int, heads: Heads, bytes_each: int) -> float:
-    """Rows in and outputs out, then rows and output gradients in and row gradients out, once each, in 12 layers."""
+    """The floor: the least time that 12 layers can take, in which everything is moved once and nothing is computed.
+
+    Rows are read and outputs written; then rows and output gradients are read and row gradients written.
+    """
     moved = tokens * (3 * heads.width + 2 * heads.count * heads.value) * bytes_each + 2 * tokens * heads.count * 4
     return LAYERS * moved / BYTES_PER_SECOND * 1e3
 
 
 def compare(lengths: list[int], sample: str, layout: str) -> list[dict[str, Any]]:
     segments, rows = segments_of(lengths), []
-    tiles = tiles_of(segments, PAPER)  # once per batch, as a model does
+    tiles = tiles_of(segments, PAPER)  # They are made once per batch, as in a model, and so not timed.
     shape = f"{LAYERS} layers, 32 heads of 24, {MOLECULES} molecules of {sample}, {segments.total} tokens"
     layers = [
         torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16().requires_grad_() for _ in range(LAYERS)
@@ -280,7 +283,7 @@ def tried(
     kept, launch.LAUNCHES[key] = launch.LAUNCHES[key], setting
     try:
         time = pass_ms(segments, tiling, dropout, backward=key[0])
-    except Exception as error:  # Triton has one exception a cause; the row says which.
+    except Exception as error:  # Triton raises many kinds of errors; the printed line says which.
         time = math.inf
         print(setting, key, type(error).__name__, str(error)[:200], flush=True)
     finally:

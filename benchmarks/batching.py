@@ -2,8 +2,8 @@
 
 ``narrow select`` is what training does: it cuts graphs out of a store, which is one GraphBatch in narrow integers;
 ``select`` cuts them out of one in wide integers. ``collate`` packs Graph objects, and PyG's ``Batch.from_data_list``
-packs Data objects. Python function calls are counted for 128 and for 1,024 graphs: equal
-counts mean that no Python runs once a graph.
+packs Data objects. Python function calls are counted for 128 and for 1,024 graphs: equal counts mean that no Python
+runs once per graph.
 
     TOKENGT_DATA=/path/to/data python benchmarks/batching.py
 """
@@ -48,8 +48,8 @@ def assemblers(graphs: list[Graph], count: int) -> dict[str, Callable[[], object
 
 
 def check_same(systems: dict[str, Callable[[], Any]]) -> None:
-    gathered, cut, collated, pyg = (call() for call in systems.values())
-    for batch in (gathered, collated):
+    narrow, cut, collated, pyg = (call() for call in systems.values())
+    for batch in (narrow, collated):
         assert torch.equal(cut.edge_index, batch.edge_index)
         assert torch.equal(cut.node_features, batch.node_features.long())
     assert torch.equal(cut.edge_index, pyg.edge_index)
@@ -57,7 +57,7 @@ def check_same(systems: dict[str, Callable[[], Any]]) -> None:
 
 
 def measure() -> list[dict[str, Any]]:
-    """One row a system; ``ratio_to_select`` is how many times longer than ``select`` it takes."""
+    """One row per system; ``ratio_to_select`` is how many times longer than ``select`` it takes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     dataset, graphs = read_molecules()

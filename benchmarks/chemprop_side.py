@@ -34,11 +34,11 @@ def chemprop_run(dataset: DataSet, seed: int) -> dict[str, Any]:
         subprocess.run(
             [*command, "--output-dir", str(folder)], check=True, stdout=log, stderr=log, cwd=folder, env=os.environ
         )
-    found = read_rows(folder / "model_0" / "test_predictions.csv")
+    predictions = read_rows(folder / "model_0" / "test_predictions.csv")
     expected = [row["smiles"] for row in rows if row["split"] == "test"]
-    if [row["smiles"] for row in found] != expected:
+    if [row["smiles"] for row in predictions] != expected:
         raise ValueError(f"{folder}: chemprop's predictions do not list the test rows in order")
-    guesses = ([row[target] for target in targets] for row in found)
+    guesses = ([row[target] for target in targets] for row in predictions)
     write_rows(prediction_file("chemprop", dataset, seed), targets, guesses)
     return {
         "parameters": _parameters(folder / "model_0" / "best.pt"),

@@ -89,8 +89,8 @@ def systems(device: torch.device, shape: Shape) -> dict[str, System]:
         cuts = make_cuts(segments, shape.heads, len(w))
         return cut_favor(rows, w, cuts, Heads(shape.heads, shape.head_dim, shape.head_dim), EPS)
 
-    found = {name: split(call) for name, call in plain.items()}
-    return found | ({"kernels": kernels} if device.type == "cuda" and min(shape.lengths) >= 1024 else {})
+    calls = {name: split(call) for name, call in plain.items()}
+    return calls | ({"kernels": kernels} if device.type == "cuda" and min(shape.lengths) >= 1024 else {})
 
 
 def precision(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
@@ -109,7 +109,7 @@ def tensors(shape: Shape, device: torch.device, dtype: torch.dtype) -> tuple[Ten
 
 def errors(device: torch.device) -> dict[str, float]:
     """Of output and gradients, relative, against float64 on the CPU; one long sequence and a padded batch."""
-    found = {}
+    worst_errors = {}
     for shape in (Shape("one", [17_000], 4, 64), Shape("batch", torch.randint(10, 90, (400,)).tolist(), 32, 24)):
         for dtype in (torch.float32, torch.bfloat16):
             rows, segments, projection, gradient = tensors(shape, device, dtype)
@@ -122,8 +122,8 @@ def errors(device: torch.device) -> dict[str, float]:
                 got = [out.detach(), *_parts(torch.autograd.grad(out, rows, gradient.to(out.dtype)))]
                 pairs = zip(got, wanted, strict=True)
                 worst = max(float((x.cpu().double() - y).norm() / y.norm()) for x, y in pairs)
-                found[f"{shape.name}, {str(dtype)[6:]}, {name}"] = worst
-    return found
+                worst_errors[f"{shape.name}, {str(dtype)[6:]}, {name}"] = worst
+    return worst_errors
 
 
 def _parts(gradient: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -137,7 +137,7 @@ def kept_bytes(forward: Callable[[], Tensor]) -> int:
 
     def record(x: Tensor) -> Tensor:
         storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
-        return x.detach()  # itself would hold its own graph, for ever where it is an output
+        return x.detach()  # An output would hold its own autograd graph, and so would never be freed.
 
     with torch.autograd.graph.saved_tensors_hooks(record, lambda x: x):
         out = forward()
@@ -214,7 +214,7 @@ def peak_gib(call: Callable[[], object], device: torch.device) -> float | None:
 
 
 def sweep(shape: Shape, device: torch.device, dtype: torch.dtype) -> list[dict[str, Any]]:
-    """Our path with other numbers of entries a chunk; ratios are to the first."""
+    """Our path with other numbers of entries per chunk; ratios are to the first."""
 
     def sized(system: System, entries: int) -> System:
         def call(*arguments: Any) -> Tensor:
@@ -247,7 +247,7 @@ def main() -> None:
     wrong = errors(device)
     for name, error in wrong.items():
         print(f"{name:40s} {error:.1e}", flush=True)
-    # Random features spread what rounding does: the plain formula is the measure.
+    # Random features enlarge the errors of rounding, so errors are compared with those of the plain formula.
     for name, error in wrong.items():
         assert error <= 1.2 * wrong[", ".join([*name.split(", ")[:2], "unfused"])], name
     torch.set_float32_matmul_precision("high" if options.tf32 else "highest")

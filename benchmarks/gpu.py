@@ -50,8 +50,8 @@ def check_kernels() -> dict[str, float]:
     for name, call in {"softmax": softmax, "favor": favor}.items():
         reference = run(call, torch.float64, torch.device("cpu"), segments)
         for dtype in (torch.float32, torch.bfloat16):
-            found = run(call, dtype, GPU, segments.to(GPU))
-            errors[f"{name} {str(dtype)[6:]}"] = max(map(relative, found, reference))
+            results = run(call, dtype, GPU, segments.to(GPU))
+            errors[f"{name} {str(dtype)[6:]}"] = max(map(relative, results, reference))
     return errors
 
 
@@ -66,8 +66,8 @@ def check_model(batch: GraphBatch) -> dict[str, float]:
             config = TokenGTConfig(64, molecule_tokens(), identifiers_of_kind(kind, 16), encoder)  # type: ignore[arg-type]
             model = TokenGT(config).eval()
             exact = model.double()(few).detach()
-            found = model.float().to(GPU)(few.to(GPU)).detach()
-            errors[f"model {kind} {attention.kind}"] = relative(found, exact)
+            outputs = model.float().to(GPU)(few.to(GPU)).detach()
+            errors[f"model {kind} {attention.kind}"] = relative(outputs, exact)
     for kind in ("laplacian", "orf"):
         cpu, gpu = (identify(where, identifiers_of_kind(kind, 16)) for where in (batch, batch.to(GPU)))  # type: ignore[arg-type]
         assert cpu is not None

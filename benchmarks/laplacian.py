@@ -1,9 +1,10 @@
 """Laplacian node identifiers of real molecules: batched, against a NumPy loop and PyTorch Geometric.
 
 All three compute the 16 lowest eigenvectors of the normalised Laplacian of the same molecules, on the CPU, in
-one run. Ours are in float64 and in the canonical basis; that work is inside the measured time. PyG drops the
-trivial eigenvector and needs more nodes than eigenvectors, so it is asked for ``min(16, n - 2)`` and molecules
-of fewer than four atoms are left out for all. Reading SMILES and building edge lists is outside.
+one run. Ours are in float64 and in the canonical basis (of the signs and rotations that eigenvectors may have, the
+one that a fixed rule chooses); that work is inside the measured time. PyG drops the trivial eigenvector and needs more
+nodes than eigenvectors, so it is asked for ``min(16, n - 2)`` and molecules of fewer than four atoms are left out for
+all. Reading SMILES and building edge lists is outside.
 
     TOKENGT_DATA=/path/to/data python benchmarks/laplacian.py
 """
@@ -56,7 +57,7 @@ def bond_graph(smiles: str) -> Graph | None:
 
 
 def numpy_loop(graphs: list[tuple[int, np.ndarray]]) -> list[np.ndarray]:
-    """What a user writes: one dense Laplacian and one ``eigh`` a graph."""
+    """What a user writes: one dense Laplacian and one ``eigh`` per graph."""
     out = []
     for n, index in graphs:
         adjacency = np.zeros((n, n))
@@ -78,7 +79,7 @@ def pyg_loop(graphs: list[Any]) -> list[Tensor]:
 
 
 def measure() -> list[dict[str, Any]]:
-    """One row a system; ``ratio_to_batched`` is how many times longer than ours it takes (ours: 1)."""
+    """One row per system; ``ratio_to_batched`` is how many times longer than ours it takes (ours: 1)."""
     from torch_geometric.data import Data
 
     rdBase.DisableLog("rdApp.*")

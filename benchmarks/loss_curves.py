@@ -12,7 +12,7 @@ a pair is a plain and a fast run of one seed (same first weights, same batches, 
 What is asked, written down before the runs of seeds 10 to 19 were made: **the 95% interval of the mean difference of
 a pair (Student's t) lies within one standard deviation of the plain runs on either side of zero**, in float32 and in
 bf16. The kernels and the compiler then move the loss by less than another seed does. Not asked, but shown: whether the
-interval holds zero, and how often a fast run lies within the spread of three plain ones of other seeds (half of the
+interval holds zero, and how often a fast run lies within the range of three plain ones of other seeds (half of the
 time for runs that do not differ, so that no single one can be asked to).
 
 The margin is itself estimated from ten runs, so that a shift of a whole deviation would pass once in eight times where
@@ -70,27 +70,27 @@ def trainer_of(store: Path, path: str, seed: int, precision: Any, device: Any) -
 
 def losses(trainer: Trainer, seed: int) -> list[float]:
     """The mean loss of every step, the rate rising over a tenth of them and falling to zero after."""
-    found: list[torch.Tensor] = []
+    step_losses: list[torch.Tensor] = []
     epoch = 0
     if len(trainer.parts.train.places) < BATCH:
         raise SystemExit(f"the store has {len(trainer.parts.train.places)} graphs; expected {BATCH} at least")
-    while len(found) < STEPS:
+    while len(step_losses) < STEPS:
         places, costs = trainer.parts.train.places, trainer.parts.costs
         for pieces in epoch_steps(places, costs, trainer.config.batching, seed=seed, epoch=epoch, pieces=1):
-            if len(pieces[0]) < BATCH or len(found) == STEPS:
+            if len(pieces[0]) < BATCH or len(step_losses) == STEPS:
                 break
-            set_rate(trainer.optimizer, rate_at((len(found) + 0.5) / STEPS, trainer.config))
+            set_rate(trainer.optimizer, rate_at((len(step_losses) + 0.5) / STEPS, trainer.config))
             trainer.forward.train()
             loss, count = trainer.step(pieces)
             trainer.state.step += 1
-            found.append(loss / count)
+            step_losses.append(loss / count)
         epoch += 1
-    return torch.stack(found).tolist()
+    return torch.stack(step_losses).tolist()
 
 
 def run(options: argparse.Namespace) -> None:
     trainer = trainer_of(options.store, options.path, options.seed, options.precision, options.device)
-    found = losses(trainer, options.seed)
+    step_losses = losses(trainer, options.seed)
     name = f"{options.path}-{options.precision}-{options.seed}"
     options.out.mkdir(parents=True, exist_ok=True)
     described = {
@@ -100,10 +100,10 @@ def run(options: argparse.Namespace) -> None:
         "device": torch.cuda.get_device_name() if trainer.fabric.device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "model": f"{LAYERS} x {DIM}, {HEADS} heads, batch {BATCH}",
-        "losses": found,
+        "losses": step_losses,
     }
     write_whole(options.out / f"{name}.json", (json.dumps(described) + "\n").encode())
-    print(f"{name}: last {LAST} steps {statistics.fmean(found[-LAST:]):.5f}", flush=True)
+    print(f"{name}: last {LAST} steps {statistics.fmean(step_losses[-LAST:]):.5f}", flush=True)
 
 
 def run_all(options: argparse.Namespace) -> None:
@@ -166,12 +166,12 @@ def compare(plain: dict[int, float], fast: dict[int, float]) -> dict[str, Any]:
 
 def within_three(ends: dict[int, float], plain: dict[int, float]) -> float:
     """How often a run lies between the least and the largest of three plain runs of other seeds, over all threes."""
-    found = [
+    inside = [
         min(plain[i] for i in three) <= end <= max(plain[i] for i in three)
         for seed, end in ends.items()
         for three in combinations(plain.keys() - {seed}, 3)
     ]
-    return statistics.fmean(found)
+    return statistics.fmean(inside)
 
 
 def draw(curves: list[dict[str, Any]], path: Path) -> None:

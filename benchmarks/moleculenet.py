@@ -1,6 +1,8 @@
 """ESOL, FreeSolv, BACE and Tox21 with defaults: tokengt, chemprop 2 and a floor on the same splits, three seeds.
 
-    python benchmarks/moleculenet.py splits      # one CSV a (data set, seed) with a column split
+The floor is what a simple model reaches that every other should beat: the mean, or a linear model on fingerprints.
+
+    python benchmarks/moleculenet.py splits      # one CSV per data set and seed, with a column split
     python benchmarks/moleculenet.py floors      # needs scikit-learn
     python benchmarks/moleculenet.py tokengt     # tokengt train, then predict, nothing changed but the seed
     CHEMPROP_VENV/bin/python benchmarks/chemprop_side.py
@@ -112,7 +114,7 @@ def write_splits() -> None:
                 split = random_split(len(rows), seed)
             else:
                 split = scaffold_split([row[dataset.smiles] for row in rows])
-            # chemprop reads val, tokengt both val and valid.
+            # The validation part is called val, which both read; chemprop does not know valid.
             names = [("train", "val", "test")[code] for code in split.codes(len(rows)).tolist()]
             cells = [
                 [row[dataset.smiles], *(row[target] for target in targets), name]
@@ -129,8 +131,8 @@ def rmse(predictions: Array, truth: Array) -> float:
 
 def roc_auc(scores: Array, labels: Array) -> float:
     """Area under the ROC curve of one target: P(positive scores higher), ties a half; NaN with one class only."""
-    known = ~np.isnan(labels)
-    scores, positive = scores[known], labels[known] == 1
+    labelled = ~np.isnan(labels)
+    scores, positive = scores[labelled], labels[labelled] == 1
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     rank = (np.cumsum(counts) - (counts - 1) / 2)[place]
     hits, misses = int(positive.sum()), int((~positive).sum())
@@ -142,14 +144,14 @@ def roc_auc(scores: Array, labels: Array) -> float:
 def score(dataset: DataSet, seed: int, predictions: Path) -> tuple[float, int]:
     """The metric, averaged over the targets that have one, and the number of test rows.
 
-    ``predictions`` has one row a test row, in order, and one column a target, by the target's name.
+    ``predictions`` has one row per test row, in order, and one column per target, named like the target.
     """
     rows = [row for row in read_rows(split_file(dataset, seed)) if row["split"] == "test"]
-    found = read_rows(predictions)
-    if len(found) != len(rows):
-        raise ValueError(f"{predictions} has {len(found)} rows; expected the {len(rows)} test rows")
+    predicted = read_rows(predictions)
+    if len(predicted) != len(rows):
+        raise ValueError(f"{predictions} has {len(predicted)} rows; expected the {len(rows)} test rows")
     targets = targets_of(rows)
-    guess, truth = numbers(found, targets), numbers(rows, targets)
+    guess, truth = numbers(predicted, targets), numbers(rows, targets)
     if np.isnan(guess).any():
         raise ValueError(f"{predictions} leaves predictions out; expected one for every test row and target")
     one = rmse if dataset.task == "regression" else roc_auc
@@ -202,14 +204,14 @@ def floor(dataset: DataSet, seed: int) -> dict[str, Any]:
 
 
 def _logistic(train: list[dict[str, str]], test: list[dict[str, str]], labels: Array) -> Array:
-    """[test rows, targets] probabilities, a model a target, scikit-learn's defaults but for the iterations."""
+    """[test rows, targets] probabilities, one model per target, scikit-learn's defaults but for the iterations."""
     from sklearn.linear_model import LogisticRegression
 
     bits, test_bits = fingerprints(train), fingerprints(test)
     columns = []
     for target in range(labels.shape[1]):
-        known = ~np.isnan(labels[:, target])
-        model = LogisticRegression(max_iter=1000).fit(bits[known], labels[known, target])
+        labelled = ~np.isnan(labels[:, target])
+        model = LogisticRegression(max_iter=1000).fit(bits[labelled], labels[labelled, target])
         columns.append(model.predict_proba(test_bits)[:, 1])
     return np.stack(columns, 1)
 
@@ -227,8 +229,8 @@ def _check_against_sklearn(guess: Array, truth: Array) -> None:
     from sklearn.metrics import roc_auc_score
 
     for scores, labels in zip(guess.T, truth.T, strict=True):
-        known = ~np.isnan(labels)
-        theirs = roc_auc_score(labels[known], scores[known])
+        labelled = ~np.isnan(labels)
+        theirs = roc_auc_score(labels[labelled], scores[labelled])
         if abs(theirs - roc_auc(scores, labels)) > 1e-12:
             raise ValueError(f"roc_auc gives {roc_auc(scores, labels)}; scikit-learn gives {theirs}")
 
@@ -241,16 +243,16 @@ def tokengt_run(dataset: DataSet, seed: int) -> dict[str, Any]:
     test = [row for row in rows if row["split"] == "test"]
     folder = WORK / "runs" / "tokengt" / f"{dataset.name}-{seed}"
     command = [str(Path(sys.executable).parent / "tokengt")]
-    train = ["train", str(source), "--smiles", "smiles", "--target", *targets, "--split", "split"]
-    # --resume starts a run that is not there, and goes on with one that was interrupted.
+    train = ["train", str(source), "--smiles", "smiles", "--target", *targets, "--split", "column:split"]
+    # --resume starts a run that does not exist yet, and goes on with one that was interrupted.
     subprocess.run([*command, *train, "--seed", str(seed), "--out", str(folder), "--resume"], check=True)
     only, answer = folder / "benchmark-test.csv", folder / "benchmark-predictions.csv"
     write_rows(only, ["smiles"], ([row["smiles"]] for row in test))
     answer.unlink(missing_ok=True)
     subprocess.run([*command, "predict", str(folder), str(only), "--out", str(answer)], check=True)
-    found = read_rows(answer)
-    columns = _prediction_columns(list(found[0]), targets)
-    guesses = ([row[columns[target]] for target in targets] for row in found)
+    predicted = read_rows(answer)
+    columns = _prediction_columns(list(predicted[0]), targets)
+    guesses = ([row[columns[target]] for target in targets] for row in predicted)
     write_rows(prediction_file("tokengt", dataset, seed), targets, guesses)
     return {"parameters": _parameters(folder), "device": _device(), "commit": _commit()}
 
@@ -259,13 +261,13 @@ def _prediction_columns(header: list[str], targets: list[str]) -> dict[str, str]
     """The column of each target's prediction: called like the target, or that with a word before or after it."""
     names = {}
     for target in targets:
-        known = {
+        forms = {
             form.format(target) for form in ("{}", "{}_predicted", "predicted_{}", "{}_prediction", "prediction_{}")
         }
-        mine = [name for name in header if name in known]
-        if len(mine) != 1:
+        columns = [name for name in header if name in forms]
+        if len(columns) != 1:
             raise ValueError(f"the predictions have the columns {', '.join(header)}; expected one for {target}")
-        names[target] = mine[0]
+        names[target] = columns[0]
     return names
 
 
@@ -311,7 +313,7 @@ def table_rows() -> list[dict[str, Any]]:
                     "parameters": last["parameters"],
                     "graphs_per_s": None,
                     "device": last["device"],
-                    # Seeds may have run on different commits: all of them, in the order of the seeds.
+                    # Seeds may have run on different commits, so all of them are listed, in the order of the seeds.
                     "commit": ", ".join(dict.fromkeys(r["commit"] for r in results if r.get("commit"))) or None,
                     "paper": None,
                 }
@@ -320,7 +322,7 @@ def table_rows() -> list[dict[str, Any]]:
 
 
 def table_markdown(rows: list[dict[str, Any]]) -> str:
-    """One line a data set, one column a system, made from the rows of the JSON."""
+    """One line per data set, one column per system, made from the rows of the JSON."""
     systems = list(dict.fromkeys(row["system"] for row in rows))
     lines = [
         f"| data set (split) | metric | {' | '.join(systems)} |",

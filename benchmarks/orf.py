@@ -3,8 +3,8 @@
     python benchmarks/orf.py --out orf.json          # on a GPU; on a CPU it runs as well
 
 1,024 graphs with the sizes of PCQM4Mv2's molecules (5 to 25 nodes, 14 on average), d_p 64, fresh normals in every draw.
-First how far rows are from orthonormal; on a GPU also whether anything waits for the device. ``QR`` is a batched
-factorisation a size, in float64. ``eigh`` is one of random symmetric (GOE) matrices, sizes padded to 16 or 32, with
+First how far rows are from orthonormal; on a GPU also whether anything waits for the device. ``QR`` is one batched
+factorisation per size, in float64. ``eigh`` is one of random symmetric (GOE) matrices, sizes padded to 16 or 32, with
 random signs and one step Q + (I - Q Q^T) Q / 2, in float32. ``reflections`` is what training on a GPU uses, in float64.
 """
 
@@ -40,7 +40,8 @@ def goe(rows: Segments, out: Tensor) -> None:
         inside = torch.arange(width, device=out.device) < chosen.lengths[:, None]
         both = inside[:, :, None] & inside[:, None, :]
         matrix = (draws[..., :width] + draws[..., :width].mT) * both
-        # All eigenvalues of a matrix of norm 1 lie below 2, that of every padded row and column: they come last.
+        # A matrix of norm 1 has eigenvalues below 2. Every padded row and column is given the eigenvalue 2, so that the
+        # eigenvectors of the padding come last.
         matrix = matrix / matrix.norm(dim=(1, 2), keepdim=True) + torch.diag_embed(2.0 * ~inside)
         q = torch.linalg.eigh(matrix).eigenvectors * both * draws[:, None, :, width].sign()
         q = q + (q - q @ (q.mT @ q)) / 2
@@ -97,7 +98,7 @@ def measure(device: torch.device) -> list[dict[str, Any]]:
     rows = Segments.from_lengths(sizes(), device)
     calls = systems(rows, device)
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     facts = {}
     for name, call in calls.items():
         ids = call()
@@ -112,8 +113,8 @@ def measure(device: torch.device) -> list[dict[str, Any]]:
             start = time.perf_counter()
             call()
             wait()
-            found[name].append(time.perf_counter() - start)
-    median = {name: statistics.median(times) for name, times in found.items()}
+            seconds[name].append(time.perf_counter() - start)
+    median = {name: statistics.median(times) for name, times in seconds.items()}
     return [
         {
             "benchmark": "orf",

@@ -1,8 +1,9 @@
 """Molecules to packed arrays, against what RDKit alone costs one core: its parser and its property getters.
 
-The floor parses every SMILES and calls each getter once an atom or bond, in the quicker of the two ways RDKit has to
-list atoms, and throws the values away. ``pack_molecules`` does the same work and keeps the arrays. ``prepare`` is the
-whole command from a CSV to a checked store on disk, with one worker process and with two.
+The floor, the least that any such program must do, parses every SMILES and calls each getter once per atom or bond, in
+the quicker of the two ways RDKit has to list atoms, and throws the values away. ``pack_molecules`` does the same work
+and keeps the arrays. ``prepare`` is the whole command from a CSV to a checked store on disk, with one worker process
+and with two.
 
     TOKENGT_DATA=/path/to/data python benchmarks/prepare.py
 """
@@ -24,7 +25,7 @@ from tokengt.data.prepare import prepare
 from tokengt.interop.molecules import pack_molecules
 
 REPEATS = 9
-# Starting the workers should not be what is timed.
+# So many rows that starting the workers takes a small part of the time.
 PREPARED_ROWS, PREPARED_REPEATS = 40_000, 3
 FILES = ("pcqm4mv2_train_first1999.csv", "pcqm4mv2_valid_1000.csv")
 
@@ -75,7 +76,7 @@ def prepare_seconds(texts: list[str], workers: int) -> float:
 
 
 def measure() -> list[dict[str, Any]]:
-    """One row a system; ``ratio_to_rdkit`` is its time over what RDKit's parser and getters take on one core."""
+    """One row per system; ``ratio_to_rdkit`` is its time over what RDKit's parser and getters take on one core."""
     dataset, texts = read_smiles()
     assert len(pack_molecules(texts).kept) == len(texts)
     taken = interleaved(

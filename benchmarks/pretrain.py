@@ -59,17 +59,17 @@ def pack(count: int, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(smiles))[:count]
     chunks = np.array_split(order, max(len(order) // 5000, 1))
     with ProcessPoolExecutor(2) as pool:
-        found = list(
+        described = list(
             pool.map(describe, ([(int(i), smiles[i]) for i in chunk] for chunk in chunks), [used] * len(chunks))
         )
-    kept = np.concatenate([part[0] for part in found])
-    values = np.concatenate([part[2] for part in found])
+    kept = np.concatenate([part[0] for part in described])
+    values = np.concatenate([part[2] for part in described])
     edges = np.nanquantile(values, np.arange(1, TENTHS + 1) / (TENTHS + 1), axis=0)
     above = (values[:, None] > edges).reshape(len(values), -1)
     graphs = batch_of_molecules(pack_molecules([smiles[i] for i in kept]))
     arrays = {name: tensor.numpy() for name, tensor in graphs.arrays().items()}
     arrays |= {
-        "bits": np.concatenate([part[1] for part in found]),
+        "bits": np.concatenate([part[1] for part in described]),
         "above": np.packbits(above, axis=1),
         "assays": assays[kept].astype(np.int8),
     }
@@ -152,12 +152,12 @@ def train(device: str, out: Path, training: TrainingConfig) -> None:
 def bundle(model: Path) -> None:
     """The encoder alone, under the name that ``presets.PRETRAINED`` gives; who begins with it brings a new head."""
     trained = TokenGT.from_pretrained(model)
-    kept = TokenGT(small())
+    starting = TokenGT(small())
     encoder = {name: value for name, value in trained.state_dict().items() if not name.startswith("head.")}
-    kept.load_state_dict(kept.state_dict() | encoder)
-    for weight in kept.head.parameters():
+    starting.load_state_dict(starting.state_dict() | encoder)
+    for weight in starting.head.parameters():
         torch.nn.init.zeros_(weight)
-    kept.save_pretrained(bundled(PRETRAINED["small-pretrained"]))
+    starting.save_pretrained(bundled(PRETRAINED["small-pretrained"]))
 
 
 def main() -> None:

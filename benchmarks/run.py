@@ -32,7 +32,7 @@ COLUMNS = {
     "ratio": "ratio",
     "shape": "shape",
 }
-# What a benchmark's number says, by the key it is stored under.
+# How the table writes the number of a benchmark, by the key that it is stored under.
 RATIOS = {
     "ratio_to_padded": "{:.2f}x padded's speed",
     "ratio_to_batched": "{:.1f}x our time",

@@ -39,7 +39,7 @@ def build(layout: Layout, dropout: float) -> TokenGT:
 
 
 def setup(batch: GraphBatch, layout: Layout, dropout: float) -> Setup:
-    """One batch as a whole data set, its eigenvectors known as those of a store are."""
+    """One batch as a whole data set, with its eigenvectors computed beforehand, as in a prepared store."""
     model = build(layout, dropout)
     for fact in model.config.facts():
         batch = batch.with_fact(fact.name, fact_of_all(batch, fact), fact.per)
@@ -92,7 +92,7 @@ def measure() -> list[dict[str, Any]]:
     rows = []
     for dataset, graphs in samples.items():
         chosen = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(0))[:GRAPHS]
-        # Longest first, as the training loop hands them on; to the padded reference the order is all one.
+        # Longest first, as the training loop orders a batch; to the padded reference the order makes no difference.
         longest_first = torch.argsort(torch.tensor([graphs[i].num_nodes + graphs[i].num_edges for i in chosen]))
         batch = GraphBatch.collate(graphs).select(chosen[longest_first.flip(0)])
         for phase, layout, dropout in cases:

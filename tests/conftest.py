@@ -7,7 +7,7 @@ from hypothesis import settings
 
 settings.register_profile("tokengt", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("tokengt")
-# The tests' tensors are tiny: threads would spend their time waiting for each other.
+# The tests' tensors are so small that several threads would spend their time waiting for each other.
 torch.set_num_threads(1)
 
 

@@ -21,7 +21,7 @@ EDGE_WIDTH = 3
 
 
 def random_graph(nodes: int, edges: int, seed: int = 0, *, undirected: bool = False) -> Graph:
-    """Two category columns a node, three floats an edge; self-loops and repeated edges happen."""
+    """Two category columns per node, three floats per edge; self-loops and repeated edges happen."""
     generator = torch.Generator().manual_seed(seed)
     columns = [torch.randint(0, size, (nodes,), generator=generator) for size in CATEGORIES]
     index = torch.randint(0, nodes, (2, edges), generator=generator)

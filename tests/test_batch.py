@@ -1,4 +1,4 @@
-"""One packed type: the same graphs in fewer bytes, cut, moved and known as before."""
+"""The packed type: the same graphs in fewer bytes, with their facts, after they are selected or moved."""
 
 import copy
 import pickle
@@ -77,19 +77,19 @@ def test_tuples_of_order_three() -> None:
 def test_what_is_known_of_graphs_and_nodes_comes_along() -> None:
     batch = GraphBatch.collate([Graph(torch.ones(n, 1).long(), graph_features=torch.tensor([[n / 2]])) for n in (1, 3)])
     packed = batch.narrowed().with_fact("f", torch.arange(4.0)[:, None])
-    found = packed.select([1, 0])
-    assert found.graph_features is not None
-    assert found.graph_features.tolist() == [[1.5], [0.5]]
-    known = found.fact("f")
-    assert known is not None
-    assert known.flatten().tolist() == [1.0, 2.0, 3.0, 0.0]
+    selected = packed.select([1, 0])
+    assert selected.graph_features is not None
+    assert selected.graph_features.tolist() == [[1.5], [0.5]]
+    rows = selected.fact("f")
+    assert rows is not None
+    assert rows.flatten().tolist() == [1.0, 2.0, 3.0, 0.0]
 
 
 def test_an_empty_choice_is_an_empty_batch() -> None:
     packed = GraphBatch.collate(odd_graphs()).narrowed()
-    found = packed.select(torch.empty(0, dtype=torch.int64))
-    assert len(found) == 0
-    assert found.num_nodes == found.num_edges == 0
+    selected = packed.select(torch.empty(0, dtype=torch.int64))
+    assert len(selected) == 0
+    assert selected.num_nodes == selected.num_edges == 0
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_narrowed_keeps_every_value(values: list[int], dtype: torch.dtype) -> No
 
 def test_categories_beyond_a_byte_reach_the_model_unchanged() -> None:
     batch = GraphBatch.collate([Graph(torch.tensor([[0], [300]])), Graph(torch.tensor([[70000]]))])
-    found = batch.narrowed().select([1, 0])
-    assert found.node_features is not None
-    assert found.node_features.flatten().tolist() == [70000, 0, 300]
-    assert found.category_range("node_features") == ([0], [70000])
+    selected = batch.narrowed().select([1, 0])
+    assert selected.node_features is not None
+    assert selected.node_features.flatten().tolist() == [70000, 0, 300]
+    assert selected.category_range("node_features") == ([0], [70000])
 
 
 def test_molecules_are_the_graphs_of_their_smiles() -> None:
@@ -198,16 +198,16 @@ def symmetric(graph: Graph, features_are: str) -> Graph:
 def test_merged_edges_are_those_of_each_graph(
     drawn: list[Graph], features_are: str, at_once: int, data: st.DataObject
 ) -> None:
-    """Worked out once for all graphs, in pieces of any size, they are what a loop over one graph finds."""
+    """Computed once for all graphs, in pieces of any size, they are what a loop over the graphs computes."""
     members = [symmetric(graph, features_are) for graph in drawn]
     packed = GraphBatch.collate(members).narrowed()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokengt.structure.tuples._EDGES_AT_ONCE", at_once)
-        known = with_merged_edges(packed)
-    assert with_merged_edges(known) is known
+        with_merged = with_merged_edges(packed)
+    assert with_merged_edges(with_merged) is with_merged
     chosen = data.draw(places(len(members)))
-    found = known.to("cpu").select(chosen).merged
-    assert found is not None
+    merged = with_merged.to("cpu").select(chosen).merged
+    assert merged is not None
     first, of_edge, edges, tokens = [], [], 0, 0
     for place in chosen:
         of_graph = pair_off(members[place])
@@ -215,8 +215,8 @@ def test_merged_edges_are_those_of_each_graph(
         first += [edges + of_graph.index(token) for token in range(count)]
         of_edge += [tokens + token for token in of_graph]
         edges, tokens = edges + len(of_graph), tokens + count
-    assert (found.first.tolist(), found.of_edge.tolist()) == (first, of_edge)
-    assert found.segments.total == tokens
+    assert (merged.first.tolist(), merged.of_edge.tolist()) == (first, of_edge)
+    assert merged.segments.total == tokens
     again = merge_directions(packed.select(chosen))
     assert (again.first.tolist(), again.of_edge.tolist()) == (first, of_edge)
 
@@ -258,7 +258,7 @@ def test_directions_that_differ_are_named_by_their_graph(monkeypatch: pytest.Mon
 
 
 def test_a_fact_holds_of_the_edges_it_was_worked_out_from() -> None:
-    """Other features leave it; other edges take it away, so that no model reads a stale one."""
+    """A fact survives other features, but not other edges, so that no model reads a stale one."""
     graph = Graph(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
     batch = GraphBatch.collate([graph, graph]).with_fact("f", torch.arange(6.0))
     assert replace(batch, node_features=torch.ones(6, 1)).fact("f") is batch.fact("f")
@@ -274,7 +274,7 @@ def test_a_fact_holds_of_the_edges_it_was_worked_out_from() -> None:
 
 
 def test_bounds_of_a_data_set_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU every reading makes the host wait."""
+    """Bounds are read once, because on a GPU every reading makes the host wait."""
     reads = 0
 
     def counted(features: Tensor) -> object:

@@ -376,7 +376,7 @@ def test_settings_that_are_only_possible_together_are_set_together() -> None:
 # The project's own configs.
 
 
-# What JSON may hold, not the configs: these are built where a failure is shown, outside of hypothesis's drawing.
+# Hypothesis draws what JSON may hold and not the configs: these are built in the test itself, where a failure shows.
 WIDTHS = st.integers(1, 64)
 RATES = st.floats(0, 0.9)
 FEATURES = st.fixed_dictionaries({"categories": st.lists(st.integers(1, 9), max_size=3)})
@@ -408,8 +408,8 @@ def test_a_model_comes_back_from_json_as_it_was(data: dict[str, Any]) -> None:
     assert TokenGTConfig.from_dict(written) == model
     assert written["kind"] == "tokengt"
     for part in ("identifiers", "head", "tokens", "encoder"):
-        kept = {name: written[part][name] for name in data[part] if name != "node_features"}
-        assert kept == {name: value for name, value in data[part].items() if name != "node_features"}
+        unchanged = {name: written[part][name] for name in data[part] if name != "node_features"}
+        assert unchanged == {name: value for name, value in data[part].items() if name != "node_features"}
 
 
 def _scalars(config: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

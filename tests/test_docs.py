@@ -30,12 +30,12 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     """Fenced blocks in order; ``line`` is where the code begins."""
     text = page.read_text()
-    found = []
+    fenced = []
     for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         before = text[: match.start()].rstrip()
         line = text.count("\n", 0, match.start(2)) + 1
-        found.append(Block(match[1], match[2], line, not before.endswith(NOT_RUN)))
-    return found
+        fenced.append(Block(match[1], match[2], line, not before.endswith(NOT_RUN)))
+    return fenced
 
 
 def with_blocks(language: str) -> list[Path]:

@@ -9,8 +9,8 @@ def test_mix_is_splitmix64() -> None:
     step = 0x9E3779B97F4A7C15
     states = [(i * step) % 2**64 for i in (1, 2)]
     signed = torch.tensor([s - 2**64 if s >= 2**63 else s for s in states])
-    found = [int(x) % 2**64 for x in mix(signed)]
-    assert found == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
+    mixed = [int(x) % 2**64 for x in mix(signed)]
+    assert mixed == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
 
 
 def test_keyed_normals_are_standard_and_independent() -> None:

@@ -42,9 +42,9 @@ def test_an_uncompiled_layer_is_nn_dropout() -> None:
     x = torch.randn(50, 8)
     layer = Dropout(0.3)
     torch.manual_seed(1)
-    found = layer(x)
+    dropped = layer(x)
     torch.manual_seed(1)
-    assert torch.equal(found, torch.nn.functional.dropout(x, 0.3))
+    assert torch.equal(dropped, torch.nn.functional.dropout(x, 0.3))
     assert torch.equal(layer.eval()(x), x)
     assert Dropout(0.0)(x) is x
 

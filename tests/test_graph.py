@@ -39,17 +39,17 @@ def test_collate_shifts_indices() -> None:
 
 @given(st.lists(graphs(), min_size=1, max_size=5))
 def test_unbatch_undoes_collate(members: list[Graph]) -> None:
-    for found, expected in zip(GraphBatch.collate(members).unbatch(), members, strict=True):
-        assert_same(found, expected)
+    for graph, expected in zip(GraphBatch.collate(members).unbatch(), members, strict=True):
+        assert_same(graph, expected)
 
 
 @given(st.lists(graphs(), min_size=1, max_size=5), st.data())
 def test_select_is_collate_of_the_chosen(members: list[Graph], data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.integers(-len(members), len(members) - 1), min_size=1, max_size=6))
-    found = GraphBatch.collate(members).select(chosen)
+    selected = GraphBatch.collate(members).select(chosen)
     expected = GraphBatch.collate([members[i] for i in chosen])
-    assert torch.equal(found.edge_index, expected.edge_index)
-    for mine, theirs in zip(found, expected, strict=True):
+    assert torch.equal(selected.edge_index, expected.edge_index)
+    for mine, theirs in zip(selected, expected, strict=True):
         assert_same(mine, theirs)
 
 

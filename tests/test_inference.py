@@ -75,16 +75,16 @@ def test_again_and_reloaded_the_bits_are_the_same(predictor: Predictor, run: Pat
 def test_a_prediction_is_the_mean_over_draws_and_the_spread_is_theirs(predictor: Predictor, over: Over) -> None:
     """The same numbers as the model's own predict, in the units of the target."""
     plain = predictor.predict(TEXTS)
-    found = predictor.predict([*TEXTS, BAD], draws=4, over=over)
+    predictions = predictor.predict([*TEXTS, BAD], draws=4, over=over)
     assert plain.std is None
-    assert found.std is not None
+    assert predictions.std is not None
     member, batch = predictor.members[0], tokengt.GraphBatch.collate([tokengt.from_smiles(text) for text in TEXTS])
     own = member.model.predict(batch, draws=4, over="identifiers")  # type: ignore[operator]
     if over == "identifiers":
-        assert close(found.mean[:-1], member.task.predictions(own.mean).numpy())
-        assert close(found.std[:-1], (own.std.double() * torch.tensor(member.task.scale)).numpy())
-    assert (found.std[:-3] > 0).any()
-    assert np.isnan(found.std[-1]).all()
+        assert close(predictions.mean[:-1], member.task.predictions(own.mean).numpy())
+        assert close(predictions.std[:-1], (own.std.double() * torch.tensor(member.task.scale)).numpy())
+    assert (predictions.std[:-3] > 0).any()
+    assert np.isnan(predictions.std[-1]).all()
     state = torch.random.get_rng_state()
     predictor.predict(TEXTS[:2], draws=2, over="dropout")
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -97,11 +97,11 @@ def test_draws_that_cannot_be_are_refused(predictor: Predictor) -> None:
 
 
 def test_predictions_are_an_array(predictor: Predictor) -> None:
-    found = predictor.predict(TEXTS[:3])
-    assert len(found) == 3
-    assert np.asarray(found).shape == (3, 2)
-    assert [row.shape for row in found] == [(2,)] * 3
-    assert (found[1] == found.mean[1]).all()
+    predictions = predictor.predict(TEXTS[:3])
+    assert len(predictions) == 3
+    assert np.asarray(predictions).shape == (3, 2)
+    assert [row.shape for row in predictions] == [(2,)] * 3
+    assert (predictions[1] == predictions.mean[1]).all()
 
 
 def test_a_series_or_array_of_smiles_is_a_list_of_them(predictor: Predictor) -> None:
@@ -262,6 +262,6 @@ def test_runs_of_the_first_format_predict_what_they_did(name: str) -> None:
     folder = Path(__file__).parent / "fixtures" / "format_1" / name
     expected = json.loads((folder / "expected.json").read_text())
     old = load(folder, "cpu")
-    told = old.predict(expected["smiles"])
-    assert np.abs(told.mean[:, 0] - expected["predicted"]).max() < 1e-5
+    predictions = old.predict(expected["smiles"])
+    assert np.abs(predictions.mean[:, 0] - expected["predicted"]).max() < 1e-5
     assert np.abs(old.embed(expected["smiles"][:2]) - expected["embedded"]).max() < 1e-5

@@ -25,8 +25,8 @@ def test_block_by_its_equations() -> None:
     up = torch.nn.functional.layer_norm(hidden, (DIM,)) @ block.mlp.up.weight.T + block.mlp.up.bias
     gelu = up * 0.5 * (1 + torch.erf(up / 2**0.5))
     expected = hidden + gelu @ block.mlp.down.weight.T + block.mlp.down.bias
-    found = block(x, block.attention.plan(Segments.from_lengths(torch.tensor([6]))))
-    assert torch.allclose(found, expected, atol=1e-12)
+    out = block(x, block.attention.plan(Segments.from_lengths(torch.tensor([6]))))
+    assert torch.allclose(out, expected, atol=1e-12)
 
 
 def test_without_norms_and_with_relu() -> None:
@@ -98,11 +98,11 @@ def test_wanted_rows_are_those_of_all(links: RowLinks | None, layers: int) -> No
     x = torch.randn(segments.total, DIM, dtype=torch.float64, requires_grad=True)
     rows = torch.tensor([0, 3, 4, 6])
     weights = torch.randn(4, DIM, dtype=torch.float64)
-    wanted, everything = encoder(x, segments, links, rows), encoder(x, segments, links)
-    assert torch.allclose(wanted, everything[rows], atol=1e-12)
+    chosen, everything = encoder(x, segments, links, rows), encoder(x, segments, links)
+    assert torch.allclose(chosen, everything[rows], atol=1e-12)
     inputs = [x, *(p for p in encoder.parameters() if p.requires_grad)]
     for ours, theirs in zip(
-        torch.autograd.grad((wanted * weights).sum(), inputs),
+        torch.autograd.grad((chosen * weights).sum(), inputs),
         torch.autograd.grad((everything[rows] * weights).sum(), inputs),
         strict=True,
     ):

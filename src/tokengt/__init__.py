@@ -1,6 +1,6 @@
 """tokengt: graphs in, predictions out, with a plain Transformer (Tokenized Graph Transformer).
 
-The names below are imported when first used, so that ``import tokengt`` and ``tokengt --help`` stay quick.
+The names below are imported when they are first used, so that ``import tokengt`` and ``tokengt --help`` stay quick.
 """
 
 import importlib
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tokengt.workflow.fitting import finetune as finetune
     from tokengt.workflow.fitting import train as train
 
+# The module of each public name: only that module is imported when the name is first used.
 _HOMES = {
     "AttentionConfig": "tokengt.attention",
     "EncoderConfig": "tokengt.block",
@@ -78,6 +79,7 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 
+# Modules that are reached as attributes (tokengt.presets) without an import statement of their own.
 _ROOMS = (
     "accelerate",
     "attention",

@@ -1,8 +1,10 @@
 """GraphBatch: one graph, a batch or a whole data set, packed end to end; what every model takes.
 
-Rows of all graphs lie one after another with offsets beside them, so that graphs of any size need no padding, and any
-of them are taken out by one vectorised gather. Node numbers are kept counted inside each graph, in any integer type:
-a data set in memory or on disk takes the narrowest (:meth:`GraphBatch.narrowed`).
+*Packed* means that the rows of all graphs lie one after another in one tensor, with offsets beside it that say where
+each graph begins. Graphs of any size then need no padding, and any of them are taken out by indexing, without a loop.
+Node numbers are kept *local*, counted inside each graph, in any integer type: a data set in memory or on disk takes the
+narrowest one (:meth:`GraphBatch.narrowed`). *Facts* are results that were worked out from the graphs before, such as
+eigenvectors, and that travel with the batch (:mod:`tokengt.facts`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +35,7 @@ class GraphBatch:
 
     ``nodes``, ``edges`` and ``hyperedges`` say which rows belong to each graph, ``members`` which incidences belong to
     each hyperedge. ``edge_numbers`` [order, edges] and ``member_numbers`` [incidences] name nodes; a model reads them
-    as :attr:`edge_index` and :attr:`hyperedge_nodes`. ``facts`` are what was worked out of the graphs before, by name.
+    as :attr:`edge_index` and :attr:`hyperedge_nodes`. ``facts`` holds what was worked out from the graphs, by name.
     """
 
     nodes: Segments
@@ -149,19 +151,21 @@ class GraphBatch:
         """
         chosen = checked_selection(index, len(self))
         if len(chosen) == len(self) and torch.equal(chosen, torch.arange(len(self))):
-            # Training on the nodes of one graph asks for all graphs at every step: nothing is to be copied.
+            # Training on the nodes of a single graph selects all graphs at every step, so nothing needs to be copied.
             return self
-        there = to_device(chosen, self.device)
-        node_rows, nodes = self.nodes.take(chosen, there)
-        edge_rows, edges = self.edges.take(chosen, there)
+        # The places on the data's own device: the segments below index with them there.
+        on_device = to_device(chosen, self.device)
+        node_rows, nodes = self.nodes.take(chosen, on_device)
+        edge_rows, edges = self.edges.take(chosen, on_device)
         if self.hyperedges.total:
-            hyper_rows, hyperedges = self.hyperedges.take(chosen, there)
-            member_rows, incidences = self.member_numbers.entries.take(chosen, there)
+            hyper_rows, hyperedges = self.hyperedges.take(chosen, on_device)
+            member_rows, incidences = self.member_numbers.entries.take(chosen, on_device)
             members = self.members.chosen(self.hyperedges.host_rows(chosen))
         else:
+            # Most data has no hyperedges, and then nothing needs to be looked up.
             hyperedges = incidences = Segments.uniform(len(chosen), 0, self.device)
             members = Segments.uniform(0, 0, self.device)
-            hyper_rows = member_rows = there[:0]
+            hyper_rows = member_rows = on_device[:0]
         fields = {
             "nodes": nodes,
             "node_features": _rows(self.node_features, node_rows),
@@ -172,10 +176,10 @@ class GraphBatch:
             "members": members,
             "member_numbers": self.member_numbers.take(member_rows, incidences, nodes),
             "hyperedge_features": _rows(self.hyperedge_features, hyper_rows),
-            "graph_features": _rows(self.graph_features, there),
+            "graph_features": _rows(self.graph_features, on_device),
             "extras": tuple(self.extras[place] for place in chosen.tolist()) if self.extras else (),
         }
-        cut = Cut(chosen, there, self.nodes, node_rows, edge_rows)
+        cut = Cut(chosen, on_device, self.nodes, node_rows, edge_rows)
         return _known(fields, {n: fact.select(cut, fields) for n, fact in self.facts.items() if fact.holds_in(self)})
 
     def to(self, device: torch.device | str) -> "GraphBatch":
@@ -190,7 +194,7 @@ class GraphBatch:
         return self._changed(changed)
 
     def narrowed(self) -> "GraphBatch":
-        """The same graphs in the narrowest integers that hold them, floats in float32, no extras: as a store has."""
+        """The same graphs as a store keeps them: in the narrowest integers that fit, floats in float32, no extras."""
         changed: dict[str, Any] = {
             name: None if (features := getattr(self, name)) is None else narrowed(features) for name in FEATURE_FIELDS
         }
@@ -200,32 +204,32 @@ class GraphBatch:
         return self._changed({**changed, "extras": ()})
 
     def _changed(self, changed: Mapping[str, Any]) -> "GraphBatch":
-        """The same graphs in other tensors; facts that hold of the old ones hold of these."""
+        """The same graphs in other tensors; facts that are true of the old tensors are true of the new ones."""
         fields = {**vars(self), **changed}
         del fields["facts"]
         return _known(fields, {name: fact.moved(fields) for name, fact in self.facts.items() if fact.holds_in(self)})
 
     def with_fact(self, name: str, rows: Shaped[Tensor, "rows *rest"], per: Per = "node") -> "GraphBatch":
-        """The same, knowing one row per node, or one per ordered pair of nodes, that follows from the structure."""
+        """The same batch with one more fact: one row per node, or per ordered pair of nodes, about the structure."""
         count = self.nodes.total if per == "node" else self.nodes.pairs.total
         if len(rows) != count:
             raise ValueError(f"fact {name!r} has {len(rows)} rows; expected {count}: one row per {per}")
         return self._with(name, Rows(per, rows, sources(STRUCTURE, vars(self))))
 
     def fact(self, name: str) -> Shaped[Tensor, "rows *rest"] | None:
-        """The rows that :meth:`with_fact` was given under this name, if they hold of this batch; else None."""
-        known = self._fact(name)
-        return known.rows if isinstance(known, Rows) else None
+        """The rows that :meth:`with_fact` was given under this name, if they are true of this batch; else None."""
+        fact = self._fact(name)
+        return fact.rows if isinstance(fact, Rows) else None
 
     def with_merged(self, merged: MergedEdges) -> "GraphBatch":
-        """The same, knowing which listed edges are two directions of one."""
+        """The same batch, which knows which listed edges are two directions of one edge."""
         return self._with(_MERGED, merged)
 
     @property
     def merged(self) -> MergedEdges | None:
-        """Which listed edges are two directions of one, if that is known."""
-        known = self._fact(_MERGED)
-        return known if isinstance(known, MergedEdges) else None
+        """Which listed edges are two directions of one edge, if that is known."""
+        fact = self._fact(_MERGED)
+        return fact if isinstance(fact, MergedEdges) else None
 
     def category_range(self, name: str) -> CategoryRange | None:
         """Bounds on the integer features called ``name``: smallest and largest value of every column, or None.
@@ -233,17 +237,17 @@ class GraphBatch:
         A batch cut from a larger one answers with the larger one's bounds.
         """
         features = getattr(self, name)
-        known = self._fact(_bounds(name))
-        if isinstance(known, CategoryBounds):
-            return known.bounds.columns
+        fact = self._fact(_bounds(name))
+        if isinstance(fact, CategoryBounds):
+            return fact.bounds.columns
         return None if features is None else Bounds(features).columns
 
     def with_graph_features(self, features: Float[Tensor, "graphs _"]) -> "GraphBatch":
         return replace(self, graph_features=features)
 
     def _fact(self, name: str) -> Fact | None:
-        known = self.facts.get(name)
-        return known if known is not None and known.holds_in(self) else None
+        fact = self.facts.get(name)
+        return fact if fact is not None and fact.holds_in(self) else None
 
     def _with(self, name: str, fact: Fact) -> "GraphBatch":
         return replace(self, facts={**self.facts, name: fact})
@@ -318,9 +322,9 @@ class GraphBatch:
 
     @property
     def nbytes(self) -> int:
-        """What the arrays and the facts take, on disk or in a GPU's memory."""
-        held = (fact.nbytes for fact in self.facts.values() if fact.holds_in(self))
-        return sum(tensor.nbytes for tensor in self.arrays().values()) + sum(held)
+        """How many bytes the arrays and the facts take, on disk or in a GPU's memory."""
+        fact_bytes = (fact.nbytes for fact in self.facts.values() if fact.holds_in(self))
+        return sum(tensor.nbytes for tensor in self.arrays().values()) + sum(fact_bytes)
 
     def level_rows(self, level: Level) -> Segments:
         """Which rows of a table of labels belong to every graph: its one row, its nodes or its edges."""
@@ -347,6 +351,7 @@ def _known(fields: dict[str, Any], facts: dict[str, Fact] | None = None) -> Grap
     facts = {} if facts is None else facts
     for name in FEATURE_FIELDS:
         features = fields[name]
+        # Bounds of categories that came along from a larger batch are kept: they were read once for all of it.
         if features is not None and not features.is_floating_point() and _bounds(name) not in facts:
             facts[_bounds(name)] = CategoryBounds(Bounds(features), (name,), (features,))
     return GraphBatch(**fields, facts=facts)

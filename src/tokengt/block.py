@@ -18,22 +18,22 @@ class EncoderConfig:
     """Depth, width and regularisers of the encoder.
 
     Args:
-        num_layers: T.
-        num_heads: H.
-        head_dim: d_H; None for dim / num_heads.
-        value_dim: d_v; None for head_dim.
-        mlp_dim: d_F; None for 4 dim.
+        num_layers: number of blocks, the paper's T.
+        num_heads: heads per block, H.
+        head_dim: width of a head's queries and keys, d_H; None for dim / num_heads.
+        value_dim: width of a head's values, d_v; None for head_dim.
+        mlp_dim: hidden width of the MLP, d_F; None for 4 dim.
         attention: the kind of attention, with its own settings.
-        mlp_dropout: after the activation.
-        residual_dropout: on what each branch adds.
-        input_dropout: on the tokens before the first block.
+        mlp_dropout: dropout after the MLP's activation.
+        residual_dropout: dropout on what each branch (attention, MLP) adds.
+        input_dropout: dropout on the tokens before the first block.
         drop_path: stochastic depth of the last block; block l drops what a branch adds to a sequence with rate
             ``drop_path * (l + 1) / num_layers``.
         input_norm: LayerNorm on the tokens before the first block.
         final_norm: LayerNorm after the last block.
         norm: LayerNorm before each branch; the paper's proofs have none.
-        activation: of the MLP.
-        sparse_basis_residual: SEB, after each block: rows add the rows linked to them.
+        activation: activation of the MLP.
+        sparse_basis_residual: after each block, every row adds the rows linked to it (the sparse equivariant basis).
     """
 
     num_layers: int = 4
@@ -127,13 +127,13 @@ class Block(nn.Module):
         self.mlp = Mlp(dim, config)
         self.dropout = Dropout(config.residual_dropout)
         self.drops = drop_rate > 0
-        # A tensor, so that blocks differ in their tensors alone: code made for one of them then serves them all.
+        # The rate is a tensor, so that blocks differ in their tensors alone and code generated for one serves them all.
         self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
 
     def forward(
         self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None = None
     ) -> Float[Tensor, "_ dim"]:
-        """All rows, or those at ``rows``: they attend to all, and the others are not worked out."""
+        """All rows, or only those at ``rows``: these attend to all tokens, and the other rows are not computed."""
         attended = self.attention(self.attention_norm(x), plan, rows)
         h = (x if rows is None else x.index_select(0, rows)) + self.dropped(attended, plan.segments, rows)
         return h + self.dropped(self.mlp(self.mlp_norm(h)), plan.segments, rows)
@@ -141,7 +141,7 @@ class Block(nn.Module):
     def dropped(
         self, branch: Float[Tensor, "rows dim"], segments: Segments, rows: Int[Tensor, " rows"] | None
     ) -> Float[Tensor, "rows dim"]:
-        """What is added to the stream, in training after dropout and drop path."""
+        """What a branch adds to the residual stream: in training, after dropout and drop path."""
         branch = self.dropout(branch)
         return drop_path(branch, segments, self.drop_rate, rows) if self.training and self.drops else branch
 

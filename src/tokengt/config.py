@@ -1,9 +1,9 @@
 """Configs are frozen dataclasses beside their owners; here they become JSON, come back, and take settings.
 
-What comes in several kinds has one class per kind, so that a field which would do nothing cannot be set. Each class
+What comes in several kinds has one class per kind, so that a field that would do nothing cannot be set. Each class
 says its kind, ``kind: Literal["orf"] = field(default="orf", init=False)``, and a field that takes any of them is
 annotated with their union, ``OrfIds | LaplacianIds``. Where the kinds are a registry that others add to, the field
-names it instead: ``model: ModelConfig = field(metadata={"kinds": MODELS})``.
+names the registry instead: ``model: ModelConfig = field(metadata={"kinds": MODELS})``.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"{where} is {data!r}; expected the settings of a {cls.__name__}")
-    known, hints, values = _fields(cls), get_type_hints(cls), {}
+    fields, hints, values = _fields(cls), get_type_hints(cls), {}
     for name, value in data.items():
-        if name not in known:
+        if name not in fields:
             raise ValueError(_unknown_field(cls, name, where))
         place = f"{where}.{name}"
-        kinds = _kinds(known[name], hints[name])
+        kinds = _kinds(fields[name], hints[name])
         values[name] = _restored(hints[name], value, place) if kinds is None else _of_kind(kinds, value, place)
     return _construct(cls, values, where)
 
@@ -72,16 +72,16 @@ def override(config: T, settings: Mapping[str, Any], where: str) -> T:
 
 def _changed(cls: type[T], start: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> T:
     """A config of ``cls`` with the values of ``start``, or the class's defaults, but for what the settings say."""
-    known, hints = _fields(cls), get_type_hints(cls)
+    fields, hints = _fields(cls), get_type_hints(cls)
     grouped: dict[str, dict[str, Any]] = {}
     for path, value in settings.items():
         name, _, rest = path.partition(".")
-        if name not in known:
+        if name not in fields:
             raise ValueError(_unknown_field(cls, name, where))
         grouped.setdefault(name, {})[rest] = value
     values = dict(start)
     for name, inner in grouped.items():
-        kinds = _kinds(known[name], hints[name])
+        kinds = _kinds(fields[name], hints[name])
         values[name] = _changed_field(hints[name], kinds, start.get(name), inner, f"{where}.{name}")
     return _construct(cls, values, where)
 
@@ -106,9 +106,9 @@ def _changed_field(
         cls = type(value)
     else:
         raise ValueError(f"{where}.kind is missing; expected one of {', '.join(kinds)}")
-    # The kind is each class's own, never one of the values that two classes share.
+    # The kind is left out of the values that are carried over, because every class has a kind of its own.
     old = {} if value is None else _values(value)
-    shared = {name: kept for name, kept in old.items() if name in _fields(cls) and name != "kind"}
+    shared = {name: setting for name, setting in old.items() if name in _fields(cls) and name != "kind"}
     return _changed(cls, shared, {path: new for path, new in inner.items() if path != "kind"}, where)
 
 
@@ -135,10 +135,10 @@ def _setting(hint: Any, value: Any, where: str) -> Any:
         return tuple(_setting(entry, part, where) for entry, part in places)
     if isinstance(value, str):
         return _read(hint, value, where)
-    # NumPy's numbers are taken for what they are.
+    # NumPy's numbers become Python's, so that a sweep over np.linspace works like one over a list.
     plain = value if isinstance(value, bool | int) or not isinstance(value, Real) else _plain(value)
     restored = _restored(hint, plain, where)
-    # As text would give it: the same setting is written the same, however it was made.
+    # A whole number given for a float field becomes a float, as text would: the same setting is saved the same way.
     return float(restored) if hint is float else restored
 
 
@@ -176,7 +176,7 @@ def _restored(hint: Any, value: Any, where: str) -> Any:
     if _dataclasses(hint):
         return value if isinstance(value, hint) else from_dict(hint, value, where)
     if origin is Literal:
-        # True equals 1, but is not what a literal 1 asks for.
+        # In Python True equals 1, so the types are compared as well.
         if not any(value == option and type(value) is type(option) for option in get_args(hint)):
             raise ValueError(_unknown_value(value, map(str, get_args(hint)), where))
         return value
@@ -185,7 +185,7 @@ def _restored(hint: Any, value: Any, where: str) -> Any:
             raise ValueError(f"{where} is {value!r}; expected names with their values")
         entry = (get_args(hint) or (Any, Any))[1]
         return {name: _restored(entry, part, f"{where}.{name}") for name, part in value.items()}
-    # The exact types of JSON: a bool is an int to isinstance, but not here.
+    # Exact types are compared, because isinstance would take a bool for an int.
     if hint in _WORDS and type(value) is not hint and not (hint is float and type(value) is int):
         raise ValueError(f"{where} is {value!r}; expected {_WORDS[hint]}")
     return value
@@ -226,7 +226,7 @@ def _construct(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         if field.init and not has_default and name not in values:
             raise ValueError(f"{where}.{name} is missing; expected a {cls.__name__} to have it")
-    # What is not given to the constructor, such as a kind, is the class's own and was only checked.
+    # A field that the constructor does not take, such as a kind, has the class's own value and was only checked.
     return cls(**{name: value for name, value in values.items() if fields[name].init})
 
 
@@ -266,15 +266,15 @@ def _entries(hint: Any, parts: Any, where: str) -> list[Any]:
 
 
 def _unknown_field(cls: type, name: str, where: str) -> str:
-    known = _fields(cls)
-    own = "kind" in known and not known["kind"].init
-    of_kind = f" for kind {known['kind'].default}" if own else ""
-    return f"{where}.{name} is unknown{of_kind}{_near(name, known)}; expected one of {', '.join(known)}"
+    fields = _fields(cls)
+    own = "kind" in fields and not fields["kind"].init
+    of_kind = f" for kind {fields['kind'].default}" if own else ""
+    return f"{where}.{name} is unknown{of_kind}{_near(name, fields)}; expected one of {', '.join(fields)}"
 
 
 def _unknown_value(value: Any, options: Iterable[str], where: str) -> str:
-    known = list(options)
-    return f"{where} is {value!r}{_near(value, known)}; expected one of {', '.join(known)}"
+    names = list(options)
+    return f"{where} is {value!r}{_near(value, names)}; expected one of {', '.join(names)}"
 
 
 def _near(name: Any, options: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """Random numbers from a generator, or from a key: the same key gives the same numbers anywhere.
 
-A keyed draw depends on the key and the place inside its own segment only, so what one graph draws never
-depends on its neighbours in a batch, on the batch's size or on the device.
+A *draw* is one set of random numbers. A keyed draw is a hash of the key and of the place inside a segment, and of
+nothing else, so what one graph draws never depends on its neighbours in a batch, on the batch's size or on the device.
 """
 
 import math
@@ -26,7 +26,7 @@ def mix(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
 
 
 def chain(columns: Int[Tensor, "order rows"]) -> Int[Tensor, " rows"]:
-    """One hash a column, which depends on the order of its entries."""
+    """One hash per column, which depends on the order of the column's entries."""
     state = torch.zeros_like(columns[0])
     for row in columns:
         state = mix(state + row + 1)
@@ -45,7 +45,7 @@ class KeyedDraws:
     keys: Int[Tensor, " segments"]
 
     def normal(self, segments: Segments, width: int, columns: int | None = None) -> Float[Tensor, "rows columns"]:
-        """Independent standard normals (Box-Muller), float64: the first ``columns`` of ``width`` a row."""
+        """Independent standard normals (Box-Muller), float64: the first ``columns`` of the ``width`` in each row."""
         first, second = (self._uniform(segments, width, columns or width, stream) for stream in (0, 1))
         return (-2 * first.log()).sqrt() * (2 * math.pi * second).cos()
 
@@ -53,7 +53,7 @@ class KeyedDraws:
         column = torch.arange(columns, device=self.keys.device)
         place = (segments.positions[:, None] * width + column) * 2 + stream
         bits = mix(mix(place * _GOLDEN + 1) + self.keys.index_select(0, segments.ids)[:, None])
-        # 53 bits, shifted by half a step so that log() never sees zero.
+        # A float64 has 53 significant bits; half a step is added so that log() never sees zero.
         return (_shift(bits, 11).double() + 0.5) * 2.0**-53
 
 
@@ -65,7 +65,8 @@ class GeneratorDraws:
     device: torch.device
 
     def normal(self, segments: Segments, width: int, columns: int | None = None) -> Float[Tensor, "rows columns"]:
-        """Independent standard normals, float64: the first ``columns`` of ``width`` a row."""
+        """Independent standard normals, float64: the first ``columns`` of the ``width`` in each row."""
+        # A generator only draws on its own device, which need not be the data's.
         source = self.device if self.generator is None else self.generator.device
         shape = (segments.total, columns or width)
         return torch.randn(shape, generator=self.generator, device=source, dtype=torch.float64).to(self.device)

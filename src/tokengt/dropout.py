@@ -1,4 +1,4 @@
-"""Dropout; in compiled code on a GPU by a hash of the place, which costs a tenth of PyTorch's ten rounds of Philox."""
+"""Dropout. Compiled code on a GPU hashes each entry's place, at a tenth of the cost of PyTorch's random generator."""
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +10,10 @@ _FIRST, _SECOND = -2048144789, -1028477387
 
 
 def dropout_threshold(rate: float) -> tuple[int, float]:
-    """Below which of 2^16 values a number is dropped, and the share that is kept.
+    """The value of 16 random bits below which an entry is dropped, and the share of entries that are kept.
 
-    All our kernels compare 16 random bits with this threshold: the rate is rounded to what 16 bits can say, and what is
-    kept is divided by just that share.
+    All kernels of this package compare 16 random bits with this threshold. The rate is therefore rounded to a multiple
+    of 2^-16, and kept entries are divided by the share that is really kept, so that the expected value stays exact.
     """
     threshold = min(round(rate * 2**16), 2**16 - 1)
     return threshold, 1 - threshold / 2**16
@@ -22,9 +22,10 @@ def dropout_threshold(rate: float) -> tuple[int, float]:
 def keep_mask(seed: Int[Tensor, ""], rows: int, columns: int, rate: float) -> Bool[Tensor, "{rows} {columns}"]:
     """True with probability 1 - ``rate`` (to 2^-16): a function of (seed, row, column). ``seed`` has 62 random bits.
 
-    A column and the one half of a row further on share a word of 32 bits: the activation of ``tokengt.kernels.rows``
-    draws both at once. Words are numbered modulo 2^32. Half of the seed goes in before the first round, half between
-    two, so that other seeds give other masks and not the same one elsewhere.
+    A column and the column half a row further on share one word of 32 random bits, because the activation of
+    ``tokengt.kernels.rows`` draws for both at once. Words are numbered modulo 2^32. One half of the seed goes in before
+    the first round of mixing and the other half between the two rounds, so that another seed gives another mask and not
+    the same mask shifted.
     """
     low, high = seed.bitwise_and(2**31 - 1).int(), seed.bitwise_right_shift(31).int()
     row = torch.arange(rows, dtype=torch.int32, device=seed.device)
@@ -46,7 +47,7 @@ def _mix(x: Tensor) -> Tensor:
 def hashed_dropout(
     x: Float[Tensor, "*rows columns"], rate: float, seed: Int[Tensor, ""]
 ) -> Float[Tensor, "*rows columns"]:
-    """x / (1 - rate), the rate as it is rounded, where :func:`keep_mask` keeps it, 0 elsewhere."""
+    """x / (1 - rate), with the rounded rate, where :func:`keep_mask` keeps an entry, and 0 elsewhere."""
     rows = x.flatten(0, -2)
     keep = keep_mask(seed, rows.shape[0], rows.shape[1], rate)
     return torch.where(keep, rows / dropout_threshold(rate)[1], 0.0).view_as(x)
@@ -57,13 +58,13 @@ class Dropout(nn.Dropout):
 
     @property
     def rate(self) -> float:
-        """With which it drops now: 0 outside of training."""
+        """The rate at which entries are dropped now: 0 outside of training."""
         return self.p if self.training else 0.0
 
     def forward(self, x: Float[Tensor, "*rows columns"]) -> Float[Tensor, "*rows columns"]:
         if self.rate == 0:
             return x
-        # Outside of a compiler the hash would be a dozen kernels.
+        # Only a compiler makes one kernel of the hash; run eagerly it would be a dozen, slower than PyTorch's dropout.
         if x.is_cuda and torch.compiler.is_compiling():
             return hashed_dropout(x, self.p, torch.randint(2**62, (), device=x.device))
         return F.dropout(x, self.p)

@@ -1,9 +1,9 @@
-"""What was worked out of a batch's graphs before, so that nobody works it out again.
+"""Facts: results that were worked out from a batch's graphs, kept with the batch so that nobody computes them again.
 
-A fact is made of some fields of a batch (its edges, say) and holds while the batch has those very tensors: of others
-it says nothing. It is cut along when graphs are selected and moved along when the batch moves, without a question to
-a GPU. Which facts of a graph's structure there are to ask for, and how they are computed, is in
-:mod:`tokengt.structure.facts`.
+A fact is computed from some fields of a batch (its edges, say) and is true as long as the batch has those very tensors;
+about other tensors it says nothing. When graphs are selected or moved to another device, their facts are selected and
+moved with them, without reading anything back from a GPU. Which facts about a graph's structure a model can ask for,
+and how they are computed, is in :mod:`tokengt.structure.facts`.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ Fields = Mapping[str, Any]
 
 @final
 class Cut:
-    """Which rows a selection of graphs takes; ``chosen`` are places of graphs on the CPU, ``there`` on the device."""
+    """Which rows a selection of graphs takes: ``chosen`` are the graphs' places on the CPU, ``there`` on the device."""
 
     def __init__(
         self,
@@ -48,37 +48,38 @@ class Cut:
 
     @cached_property
     def pair_rows(self) -> Int[Tensor, " pairs"]:
-        """Rows of ordered pairs of nodes; worked out only when a fact has them."""
+        """Rows of ordered pairs of nodes; computed only when a fact has one row per pair."""
         return self._nodes.pairs.take(self.chosen, self.there)[0]
 
 
 class Fact(ABC):
-    """Something known of a batch: ``source`` are the very values of the fields named ``about`` it was made of."""
+    """Something known about a batch: it was computed from the fields named ``about``, whose values are ``source``."""
 
     about: tuple[str, ...]
     source: tuple[object, ...]
 
     def holds_in(self, batch: object) -> bool:
+        """Whether the batch still has the tensors that the fact was computed from; values are not compared."""
         return all(getattr(batch, name) is value for name, value in zip(self.about, self.source, strict=True))
 
     @abstractmethod
     def select(self, cut: Cut, fields: Fields) -> "Fact":
-        """The fact of the selected graphs, whose batch has these ``fields``."""
+        """The fact about the selected graphs, whose new batch has these ``fields``."""
 
     @abstractmethod
     def moved(self, fields: Fields) -> "Fact":
-        """The same on the device of ``fields``, which are the batch's own, moved there or narrowed."""
+        """The same fact on the device of ``fields``, which are the batch's own fields, moved or narrowed."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """What its tensors take."""
+        """How many bytes its tensors take."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Rows(Fact):
-    """One row per node, or one per ordered pair of nodes of a graph, of what follows from the structure alone.
+    """One row per node, or per ordered pair of nodes of a graph, of something that the structure alone decides.
 
     Pair (i, j) of a graph of n nodes is row i * n + j of that graph's n * n rows.
     """
@@ -103,10 +104,10 @@ class Rows(Fact):
 @final
 @dataclass(frozen=True, eq=False)
 class MergedEdges(Fact):
-    """Undirected edges behind a list of directed ones.
+    """Which listed (directed) edges are two directions of one undirected edge.
 
-    ``firsts`` has the listed edge that stands for each undirected edge, ``owners`` the undirected edge of each listed
-    one; ``segments`` packs the undirected edges by graph, in the order their first direction is listed.
+    ``firsts`` names the listed edge that stands for each undirected edge, ``owners`` the undirected edge of each listed
+    edge; ``segments`` packs the undirected edges by graph, in the order in which their first direction is listed.
     """
 
     firsts: LocalIndex
@@ -147,7 +148,8 @@ class MergedEdges(Fact):
 class Bounds:
     """Smallest and largest value of every column of some features, read once, when first asked for.
 
-    All batches cut from one data set share one of these: on a GPU every batch's own would mean to wait for it.
+    All batches cut from one data set share one of these objects. Bounds of each batch's own would be tighter, but on a
+    GPU the host would have to wait for them at every step.
     """
 
     def __init__(self, features: Shaped[Tensor, "rows _"]) -> None:
@@ -166,13 +168,14 @@ class Bounds:
 @final
 @dataclass(frozen=True, eq=False)
 class CategoryBounds(Fact):
-    """Bounds on the integer features called ``about[0]``: of these rows, or of those they were cut from."""
+    """Bounds on the integer features called ``about[0]``: those of these rows, or of the rows they were cut from."""
 
     bounds: Bounds
     about: tuple[str, ...]
     source: tuple[object, ...]
 
     def select(self, cut: Cut, fields: Fields) -> "CategoryBounds":
+        # Some of the rows lie within the bounds of all of them.
         return self.moved(fields)
 
     def moved(self, fields: Fields) -> "CategoryBounds":
@@ -184,6 +187,7 @@ class CategoryBounds(Fact):
 
 
 def sources(about: tuple[str, ...], fields: Fields) -> tuple[object, ...]:
+    """The values that a fact about these fields is computed from."""
     return tuple(fields[name] for name in about)
 
 

@@ -47,7 +47,7 @@ def remove_leftovers(path: Path) -> None:
 
 
 def _umask() -> int:
-    """The user's mask, which can only be read by setting it; a temporary file ignores it."""
+    """The user's mask for new files, which mkstemp ignores; it can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -55,7 +55,7 @@ def _umask() -> int:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Python's errors of write and fsync do not say which file they are about."""
+    """Adds the file's name to errors of write and fsync, in which Python leaves it out."""
     try:
         yield
     except OSError as error:
@@ -78,6 +78,6 @@ def checksum(content: bytes) -> str:
 
 
 def file_checksum(path: Path) -> str:
-    """SHA-256 of a file, read piece by piece."""
+    """The file's SHA-256, read piece by piece so that files of any size fit in memory."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,8 +7,9 @@ A graph has ``num_nodes`` nodes and three optional kinds of relations, each with
   order-k tensor of the paper's Section 3.3.
 * hyperedges: unordered sets of any size, packed as ``hyperedge_nodes`` with ``hyperedge_offsets``.
 
-Features are integer category columns ([n, columns], the OGB layout), float vectors ([n, width]), or None. What is
-known of the graph as a whole (a temperature, a descriptor) is one more row, ``graph_features`` [1, width].
+Features are integer category columns ([n, columns], as in the Open Graph Benchmark), float vectors ([n, width]), or
+None. What is known about the graph as a whole (a temperature, a descriptor) is one more row, ``graph_features``
+[1, width].
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,6 +113,7 @@ class Graph:
             "graph_features": checked_features("graph_features", graph_features, 1),
             "extras": dict(extras),
         }
+        # The dataclass is frozen, so its own constructor has to go around the check as well.
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -152,14 +154,14 @@ class Graph:
             )
         tuples, source = _ordered_tuples(flat, sets, order)
         large = torch.nonzero(sizes > order).flatten()
-        rows, kept = sets.take(large)
+        rows, large_sets = sets.take(large)
         return cls(
             node_features,
             edge_index=tuples,
             edge_features=None if features is None else features[source],
             num_nodes=num_nodes,
             hyperedge_nodes=flat[rows],
-            hyperedge_offsets=kept.host,
+            hyperedge_offsets=large_sets.host,
             hyperedge_features=None if features is None else features[large],
             extras=extras,
         )
@@ -174,7 +176,7 @@ class Graph:
 
     @property
     def order(self) -> int:
-        """2 for a graph; k when ``edge_index`` lists k-tuples."""
+        """The number of nodes in one entry of ``edge_index``: 2 for edges, k for k-tuples."""
         return self.edge_index.shape[0]
 
     @property
@@ -211,9 +213,9 @@ def _ordered_tuples(
 
 
 def check_alike(graphs: Sequence[Graph]) -> None:
-    """Whether graphs can be packed: same device, order and feature kinds.
+    """Refuse graphs that cannot be packed together: they need the same device, order and kinds of features.
 
-    A graph without edges may come without edge features too.
+    A graph without edges may come without edge features, whatever the other graphs have.
     """
     first = graphs[0]
     for place, graph in enumerate(graphs):
@@ -227,12 +229,12 @@ def check_alike(graphs: Sequence[Graph]) -> None:
         ("hyperedge_features", "num_hyperedges"),
         ("graph_features", None),
     ):
-        seen: tuple[int, str] | None = None
+        usual: tuple[int, str] | None = None
         for place, graph in enumerate(graphs):
             features = getattr(graph, name)
             if features is None and count is not None and getattr(graph, count) == 0:
                 continue
             mine = describe_features(features)
-            seen = seen or (place, mine)
-            if mine != seen[1]:
-                raise ValueError(f"graph {place}: {name} is {mine}; expected {seen[1]} as in graph {seen[0]}")
+            usual = usual or (place, mine)
+            if mine != usual[1]:
+                raise ValueError(f"graph {place}: {name} is {mine}; expected {usual[1]} as in graph {usual[0]}")

@@ -29,8 +29,9 @@ from tokengt.training.tasks import Task
 class Predictions:
     """Predictions of many inputs, in order; to NumPy and to loops it is the array ``mean``.
 
-    ``mean`` [rows, targets or classes] are natural units or probabilities, NaN for an input that could not be read;
-    ``std`` is their spread over draws and models, None where there is a single pass; ``problems`` are the reasons by
+    ``mean`` [rows, targets or classes] holds natural units or probabilities, NaN for an input that could not be read.
+    ``std`` is the standard deviation over draws and models, None where there is a single pass. A *draw* is one pass
+    with its own random choices (:mod:`tokengt.models.passes`). ``problems`` says why an input could not be read, by
     place.
     """
 
@@ -108,15 +109,16 @@ class Predictor:
         Args:
             inputs: a list of SMILES, one SMILES, or graphs. A SMILES that cannot be read costs the others nothing.
             descriptors: [inputs, columns] the extra numbers the model was trained with, in their order.
-            draws: passes of each model whose mean is the prediction; ``std`` is their spread. One draw repeats.
+            draws: how many passes of each model are averaged; ``std`` is their standard deviation. A single draw gives
+                the same numbers every time.
             over: what differs between draws: "identifiers" (signs or random draws) or "dropout".
         """
         graphs, kept, count, problems = self._read(inputs, descriptors)
         mean, std = self.predict_graphs(graphs, draws, over)
         if self.spec.level != "graph":
             return Predictions(mean.numpy(), None if std is None else std.numpy(), problems)
-        spreads = None if std is None else _scattered(std, kept, count)
-        return Predictions(_scattered(mean, kept, count), spreads, problems)
+        deviations = None if std is None else _scattered(std, kept, count)
+        return Predictions(_scattered(mean, kept, count), deviations, problems)
 
     def embed(self, inputs: Any, *, descriptors: Any = None) -> NDArray[np.float64]:
         """A vector [inputs, width] for each input of :meth:`predict`, NaN for one that could not be read."""
@@ -124,7 +126,7 @@ class Predictor:
         return _scattered(self.embed_graphs(graphs), kept, count)
 
     def _read(self, inputs: Any, descriptors: Any) -> tuple[GraphBatch, NDArray[np.int64], int, dict[int, str]]:
-        """Inputs as graphs, the places of those that could be read, how many there are, and the reasons of the rest."""
+        """Inputs as graphs, the places of those that could be read, the number of inputs, and the others' problems."""
         texts = _texts(inputs)
         if texts is not None:
             graphs, kept, problems = self.read_texts(texts)
@@ -139,7 +141,7 @@ class Predictor:
     def read_texts(
         self, texts: Sequence[Any], kind: TextKind = "smiles"
     ) -> tuple[GraphBatch, NDArray[np.int64], dict[int, str]]:
-        """Molecules as this run's policy reads them, their places, and the reasons of those that cannot be read."""
+        """Molecules as this run's policy reads them, their places, and why the others cannot be read."""
         if self.spec.molecules is None:
             raise ValueError("this run was trained on graphs that are no molecules; expected graphs, got text")
         packed = pack_molecules([text if isinstance(text, str) else "" for text in texts], self.spec.molecules, kind)
@@ -147,9 +149,10 @@ class Predictor:
         return batch_of_molecules(packed), packed.kept, dict(packed.problems) | named
 
     def predict_graphs(self, graphs: GraphBatch, draws: int = 1, over: Over = "identifiers") -> Prediction:
-        """Prediction and spread of every row (graph, node or edge); ``graph_features`` are descriptors as measured.
+        """Prediction and standard deviation of every row (graph, node or edge).
 
-        The prediction is the mean over all draws of all models; a single pass has no spread.
+        ``graph_features`` are descriptors as measured: each model scales them as it was trained. The prediction is the
+        mean over all draws of all models; a single pass has no standard deviation.
         """
         for member in self.members:
             check_passes(member.model, draws, over)
@@ -162,10 +165,10 @@ class Predictor:
             passes = []
             for member, own in zip(self.members, inputs, strict=True):
                 passes += member.passes(own.select(places).to(self.device), draws, over)
-            told = summarise(passes)
-            mean[index] = told.mean
-            if std is not None and told.std is not None:
-                std[index] = told.std
+            summary = summarise(passes)
+            mean[index] = summary.mean
+            if std is not None and summary.std is not None:
+                std[index] = summary.std
         return Prediction(mean, std)
 
     @torch.no_grad()
@@ -190,19 +193,20 @@ class Predictor:
         return sum(member.model.embedding_width for member in self.members)
 
     def _batches(self, graphs: GraphBatch) -> list[Tensor]:
+        # The models of a run differ in their weights and scaling only, so the first can say what a graph costs.
         costs = self.members[0].model.costs(graphs)
         return evaluation_batches(torch.arange(len(graphs)), costs, tokens_at_once(self.device))
 
     def _descriptors(self, values: Any, count: int) -> Float[Tensor, "rows columns"]:
         names = self.spec.descriptors.names
-        wanted = f"{count} rows of {len(names)} numbers ({', '.join(names) or 'this run has no descriptors'})"
+        expected = f"{count} rows of {len(names)} numbers ({', '.join(names) or 'this run has no descriptors'})"
         if values is None:
-            raise ValueError(f"this run was trained with descriptors; expected {wanted}")
-        found = torch.as_tensor(np.asarray(values, dtype=np.float64))
-        found = found[:, None] if found.ndim == 1 and len(names) == 1 else found
-        if found.shape != (count, len(names)) or not bool(torch.isfinite(found).all()):
-            raise ValueError(f"descriptors have shape {list(found.shape)}; expected {wanted}, none missing")
-        return found.float()
+            raise ValueError(f"this run was trained with descriptors; expected {expected}")
+        table = torch.as_tensor(np.asarray(values, dtype=np.float64))
+        table = table[:, None] if table.ndim == 1 and len(names) == 1 else table
+        if table.shape != (count, len(names)) or not bool(torch.isfinite(table).all()):
+            raise ValueError(f"descriptors have shape {list(table.shape)}; expected {expected}, none missing")
+        return table.float()
 
 
 def load(folder: str | Path, device: Device = "auto", model: nn.Module | None = None) -> Predictor:

@@ -2,7 +2,7 @@
 
 A graph's edges name its nodes by number. Counted inside the graph (*local*), the numbers are small, fit narrow
 integers (one byte for molecules) and mean the same wherever the graph lies. A model indexes rows of a batch and needs
-them counted over all its graphs (*packed*). :class:`LocalIndex` holds either and works out the other when asked.
+them counted over all its graphs (*packed*). :class:`LocalIndex` holds either one and computes the other when asked.
 """
 
 from typing import final
@@ -21,7 +21,7 @@ class LocalIndex:
     """Row numbers, grouped by graph.
 
     Entry e belongs to the graph whose run of ``entries`` holds e, and points at a row of that graph's run of ``rows``.
-    Nothing here ever changes; :attr:`local` and :attr:`packed` are each worked out once, when first asked for.
+    What it says never changes; :attr:`local` and :attr:`packed` are each computed once, when first asked for.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LocalIndex:
 
     @property
     def _either(self) -> Integer[Tensor, "*lists entries"]:
-        """Whichever numbering is there already: for what both have in common."""
+        """Whichever numbering exists already, for properties that both have in common."""
         return self.local if self._packed is None else self._packed
 
     def take(self, places: Int[Tensor, " chosen"], entries: Segments, rows: Segments) -> "LocalIndex":
@@ -76,9 +76,9 @@ class LocalIndex:
         return LocalIndex(entries, rows, local=self.local.index_select(-1, places))
 
     def moved(self, entries: Segments, rows: Segments) -> "LocalIndex":
-        """The same on the device of ``entries`` and ``rows``, which are this index's own, moved there."""
+        """The same index on another device: ``entries`` and ``rows`` are this index's own, moved there."""
         local = None if self._local is None else self._local.to(entries.offsets.device)
-        # Narrow numbers travel faster, and the wide ones follow from them.
+        # Only one of the two is copied: local numbers are narrower, and the packed ones can be computed from them.
         packed = self._packed.to(entries.offsets.device) if local is None and self._packed is not None else None
         return LocalIndex(entries, rows, local=local, packed=packed)
 

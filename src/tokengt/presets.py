@@ -34,7 +34,7 @@ def molecule_tokens() -> TokensConfig:
 def regression(ids: Ids = "laplacian") -> TokenGTConfig:
     """The paper's PCQM4Mv2 model: 12 layers x 768, 32 heads of 24, Lap 16 or ORF 64 (Table 2).
 
-    MLP width, input norm and the split of dropout are the authors' code's; the paper does not give them.
+    MLP width, input norm and where dropout is applied come from the authors' code, since the paper does not give them.
     """
     _check_ids(ids)
     identifiers = LaplacianIds(dim=16, dropout=0.2) if ids == "laplacian" else OrfIds(dim=64)
@@ -77,7 +77,7 @@ def basis(ids: Ids = "laplacian") -> TokenGTConfig:
 
 
 def small() -> TokenGTConfig:
-    """A molecule model that trains on a laptop: 4 layers x 96, 8 heads, one token a bond."""
+    """A molecule model that trains on a laptop: 4 layers x 96, 8 heads, one token per bond."""
     return TokenGTConfig(
         dim=96,
         tokens=replace(molecule_tokens(), layout="undirected"),
@@ -99,7 +99,7 @@ def gin(virtual_node: bool = False) -> GinConfig:
     return GinConfig(virtual_node=virtual_node, node_features=tokens.node_features, edge_features=tokens.edge_features)
 
 
-# What `tokengt train --preset` takes. Presets of a single experiment, such as basis(), are functions and not listed.
+# What `tokengt train --preset` takes. A preset that serves a single experiment, such as basis(), is not offered there.
 PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "small": small,
     "small-pretrained": small,
@@ -110,5 +110,5 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "gin-vn": lambda: gin(virtual_node=True),
 }
 
-# Presets whose weights come with the package, and their folder among its data (benchmarks/pretrain.py made them).
+# Presets whose weights come with the package, and their folder in data/bundled (benchmarks/pretrain.py made them).
 PRETRAINED: dict[str, str] = {"small-pretrained": "small-pretrained"}

@@ -1,7 +1,7 @@
-"""Packed sequences of different lengths: offsets, gathers and length buckets. Torch only.
+"""Packed sequences of different lengths: where each begins, how to select some, and buckets of similar length.
 
-Rows of many sequences lie one after another in one tensor; :class:`Segments` says where each begins and
-ends. Nothing here pads a batch to its longest member.
+*Packed* means that the rows of many sequences lie one after another in one tensor; :class:`Segments` says where each
+sequence begins and ends. Nothing here pads a batch to its longest member. Only torch is needed.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,18 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-# A bucket takes sequences down to this share of its longest. On a CPU padding costs time, on a GPU launches do.
+# The shortest sequence of a bucket has at least this share of the longest one's length. On a CPU padding costs time, so
+# buckets are tight; on a GPU every bucket is one more launch, so they are wider.
 _BUCKET_RATIO = {"cpu": 0.9, "cuda": 0.6}
-# So many neighbours of one length, on average, make buckets that need no padding and no moving, but more of them.
+# Where neighbouring sequences have equal lengths, each run of them is a bucket as it lies: nothing is padded or moved,
+# but there are more buckets. This pays when a run has at least this many sequences on average.
 _RUN = {"cpu": 2, "cuda": 32}
 
 
 def to_device(host: Shaped[Tensor, "*shape"], device: torch.device | str) -> Shaped[Tensor, "*shape"]:
     """A CPU tensor on a device, without waiting for the work queued there.
 
-    The copy is read from ``host`` before this returns (it lies in pageable memory), so that it may change or go.
+    ``host`` lies in pageable memory, so it has been read when this returns and the caller may change or free it.
     """
     return host.to(device, non_blocking=True)
 
@@ -45,7 +47,7 @@ class Segments:
     """Consecutive runs of rows: run s is rows ``offsets[s]`` up to ``offsets[s + 1]``.
 
     ``offsets`` lives with the data; ``host`` is the same on the CPU, so asking for a length never makes the
-    host wait for a GPU. Neither ever changes: what follows from them (lengths, ids, buckets, ...) is worked out when
+    host wait for a GPU. Neither ever changes, so what follows from them (lengths, ids, buckets, ...) is computed when
     it is first asked for and kept.
     """
 
@@ -62,7 +64,7 @@ class Segments:
 
     @classmethod
     def from_offsets(cls, offsets: Int[Tensor, " bounds"]) -> "Segments":
-        """Segments on the CPU; the offsets are copied, out of a mapped file for example."""
+        """Segments on the CPU; the offsets are copied, since they may lie in a mapped file."""
         host = offsets.clone()
         return cls(host, host)
 
@@ -104,6 +106,7 @@ class Segments:
     @cached_property
     def ids(self) -> Int[Tensor, " rows"]:
         """The segment of every row."""
+        # On a GPU a binary search gives the same numbers with fewer launches.
         if self.offsets.is_cuda:
             return searched_ids(self.offsets, self.total)
         index = torch.arange(self.count, device=self.offsets.device)
@@ -129,8 +132,8 @@ class Segments:
     ) -> tuple[Int[Tensor, " rows"], "Segments"]:
         """Rows of the chosen segments, in that order, and the segments they form.
 
-        One vectorised gather: no loop over segments. ``index`` is a CPU tensor; ``there`` is the same on the device of
-        the data, for callers that need it more than once.
+        There is no loop over segments. ``index`` is a CPU tensor; ``there`` is the same tensor on the device of the
+        data, for callers that have it already.
         """
         chosen = self.chosen(index)
         if there is None:
@@ -138,7 +141,7 @@ class Segments:
         return chosen.placed(self.starts.index_select(0, there)), chosen
 
     def chosen(self, index: Int[Tensor, " chosen"]) -> "Segments":
-        """Segments of the chosen ones' lengths, in that order; ``index`` is a CPU tensor."""
+        """The chosen segments packed anew, in that order; ``index`` is a CPU tensor."""
         return Segments.from_lengths(self.host_lengths.index_select(0, index), self.offsets.device)
 
     def host_rows(self, index: Int[Tensor, " chosen"]) -> Int[Tensor, " rows"]:
@@ -146,16 +149,16 @@ class Segments:
         return Segments(self.host, self.host).take(index)[0]
 
     def grouped(self, outer: "Segments") -> "Segments":
-        """Rows of all the segments that each run of ``outer``, which counts segments, holds."""
+        """Segments of segments: where run r of ``outer`` holds some of these segments, run r here holds their rows."""
         if outer.total == 0:
             return outer
         host = self.host.index_select(0, outer.host)
         return Segments(to_device(host, self.offsets.device), host)
 
     def filled(self, total: int, count: int, longest: int) -> "Segments":
-        """The same and more behind them, up to ``total`` rows in ``count`` segments.
+        """The same segments and filling behind them, up to ``total`` rows in ``count`` segments.
 
-        Full ones of ``longest`` rows, then one with what is left, then empty ones.
+        The filling is segments of ``longest`` rows, then one with the rows that are left, then empty ones.
         """
         left = total - self.total - longest * torch.arange(count - self.count)
         assert len(left), "no segment left to fill"
@@ -165,16 +168,17 @@ class Segments:
 
     @cached_property
     def runs(self) -> tuple[Int[Tensor, " runs"], Int[Tensor, " runs"]]:
-        """Lengths and counts of neighbours of equal length, on the CPU."""
+        """For every run of neighbouring segments of equal length: that length, and how many they are. On the CPU."""
         lengths = self.host_lengths
         values, counts = torch.unique_consecutive(lengths[lengths > 0], return_counts=True)
         return values, counts
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether buckets hold the rows as they lie, so that nothing is moved: sorted sequences, or a single one."""
+        """Whether buckets hold the rows as they lie, so that nothing is moved: sorted sequences, or only one."""
         lengths, counts = self.runs
         least = _RUN.get(self.offsets.device.type, 32)
+        # Sorted sequences have one run per length; a factor of two forgives a few that are out of place.
         ordered = len(counts) <= 2 * len(torch.unique(lengths))
         return (ordered and len(counts) * least <= int(counts.sum())) or self.count == 1
 
@@ -233,9 +237,9 @@ def searched_ids(offsets: Int[Tensor, " bounds"], total: int) -> Int[Tensor, " r
 
 
 class _Reorder(torch.autograd.Function):
-    """``rows[there]`` whose gradient is ``grad[back]``: right when slots that ``back`` leaves out get no gradient.
+    """``rows[there]`` with the gradient ``grad[back]``, which is right when slots that ``back`` leaves out get none.
 
-    The gradient of index_select adds rows up in a zeroed copy, which costs as much time as attention itself.
+    The gradient of index_select would add rows up in a zeroed copy, which costs as much time as attention itself.
     """
 
     @staticmethod
@@ -261,7 +265,7 @@ def reorder(
 
 
 def into_buckets(rows: Float[Tensor, "tokens *rest"], segments: Segments) -> list[Float[Tensor, "_ _ *rest"]]:
-    """Packed rows as one [sequences, width, ...] tensor per bucket. What padding holds must not reach any result."""
+    """Packed rows as one [sequences, width, ...] tensor per bucket. Padding is not zero: callers must mask it out."""
     shapes = [bucket.rows.shape for bucket in segments.buckets]
     if segments.in_order:
         parts = torch.split(rows, [shape.numel() for shape in shapes])

@@ -24,19 +24,20 @@ def permute_graph(
     """The same graph with node ``nodes[i]`` now called i and its edges and hyperedges listed in another order."""
     if not torch.equal(nodes.sort().values, torch.arange(graph.num_nodes, device=nodes.device)):
         raise ValueError(f"nodes must be a permutation of 0 to {graph.num_nodes - 1}")
+    # The inverse permutation: the new number of every old node.
     renamed = torch.empty_like(nodes)
     renamed[nodes] = torch.arange(graph.num_nodes, device=nodes.device)
     order = torch.arange(graph.num_edges, device=nodes.device) if edges is None else edges
     hyper = torch.arange(graph.num_hyperedges, device=nodes.device) if hyperedges is None else hyperedges
     batch = GraphBatch.collate([graph])
-    rows, kept = batch.members.take(hyper.cpu())
+    rows, members = batch.members.take(hyper.cpu())
     return Graph(
         None if graph.node_features is None else graph.node_features[nodes],
         renamed[graph.edge_index[:, order]],
         None if graph.edge_features is None else graph.edge_features[order],
         num_nodes=graph.num_nodes,
         hyperedge_nodes=renamed[graph.hyperedge_nodes[rows]],
-        hyperedge_offsets=kept.offsets,
+        hyperedge_offsets=members.offsets,
         hyperedge_features=None if graph.hyperedge_features is None else graph.hyperedge_features[hyper],
         graph_features=graph.graph_features,
         extras=graph.extras,
@@ -97,8 +98,8 @@ def _check(
     generator = torch.Generator().manual_seed(seed)
     batch = GraphBatch.collate([graph])
     if node_ids is None and isinstance(model, TokenGT):
-        own = identify(batch, model.config.identifiers)
-        node_ids = None if own is None else own.nodes
+        drawn = identify(batch, model.config.identifiers)
+        node_ids = None if drawn is None else drawn.nodes
     expected = _call(model, batch, node_ids)
     rows = {"graph": 1, "node": graph.num_nodes, "edge": graph.num_edges}[level]
     if len(expected) != rows:
@@ -109,9 +110,9 @@ def _check(
             for count in (graph.num_nodes, graph.num_edges, graph.num_hyperedges)
         )
         moved = GraphBatch.collate([permute_graph(graph, nodes, edges, hyperedges)])
-        found = _call(model, moved, None if node_ids is None else node_ids[nodes])
+        outputs = _call(model, moved, None if node_ids is None else node_ids[nodes])
         wanted = expected if level == "graph" else expected[nodes if level == "node" else edges]
-        _compare(found, wanted, f"{level} outputs changed under renumbering {trial}", atol)
+        _compare(outputs, wanted, f"{level} outputs changed under renumbering {trial}", atol)
 
 
 def _call(model: Model, batch: GraphBatch, node_ids: Tensor | None) -> Tensor:

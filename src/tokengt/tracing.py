@@ -1,4 +1,4 @@
-"""What ``torch.compile`` must leave alone."""
+"""Functions that ``torch.compile`` must leave alone."""
 
 import sys
 from collections.abc import Callable
@@ -12,9 +12,10 @@ R = TypeVar("R")
 
 
 def eager_only(function: Callable[P, R]) -> Callable[P, R]:
-    """Run ``function`` as plain Python inside a compiled model: its shapes are decided by the data.
+    """Run ``function`` as plain Python inside a compiled model, because its shapes are decided by the data.
 
-    ``torch.compiler.disable`` would import the compiler, a second or more, in every program that never compiles.
+    ``torch.compiler.disable`` does the same but imports the compiler, which would cost a second or more in every
+    program that never compiles.
     """
 
     @wraps(function)

@@ -13,7 +13,7 @@ from tokengt.ragged import Segments
 
 @dataclass(frozen=True, eq=False)
 class RowLinks:
-    """Row ``targets[l]`` receives row ``sources[l]``."""
+    """Which rows are added to which: row ``targets[l]`` receives row ``sources[l]``."""
 
     sources: Int[Tensor, " links"]
     targets: Int[Tensor, " links"]
@@ -37,10 +37,10 @@ class Encoder(nn.Module):
         self.final_norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
 
     def plan(self, segments: Segments) -> AttentionPlan:
-        """How all blocks attend to these sequences: worked out once per batch, under the autocast of the forward."""
+        """How all blocks attend to these sequences: made once per batch, under the autocast of the forward pass."""
         if not len(self.blocks):
             return AttentionPlan(segments)
-        block = self.blocks[0]  # Blocks are made alike: what one plans serves them all.
+        block = self.blocks[0]  # All blocks have the same settings, so the plan of one serves them all.
         assert isinstance(block, Block)
         return block.attention.plan(segments)
 
@@ -51,17 +51,17 @@ class Encoder(nn.Module):
         links: RowLinks | None = None,
         rows: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "_ dim"]:
-        """All encoded tokens, or those at ``rows``.
+        """All encoded tokens, or only those at ``rows``.
 
-        ``sequences`` are planned for here unless :meth:`plan` has done so. ``links`` are added after every block where
-        the config has the sparse basis.
+        ``sequences`` is a plan that :meth:`plan` has made, or segments that are planned for here. ``links`` are added
+        after every block where the config has the sparse basis.
         """
         plan = sequences if isinstance(sequences, AttentionPlan) else self.plan(sequences)
         links = links if self.config.sparse_basis_residual else None
         x = self.enter(x)
         for layer, block in enumerate(self.blocks, 1):
             if layer == len(self.blocks) and links is None:
-                # Of the last block only the rows asked for are worked out.
+                # No later block attends to the other rows, so the last one computes only those that are asked for.
                 x, rows = block(x, plan, rows), None
             else:
                 x = block(x, plan)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Tuples of more entries have thousands of equality patterns, and are likelier a transposed list of edges.
+# Tuples of more entries have thousands of equality patterns; an index of so many rows is more likely a transposed one.
 MAX_ORDER = 8
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -27,7 +27,7 @@ def count_nodes(features: Tensor | None, num_nodes: int | None) -> int:
 
 
 def common_device(**tensors: Tensor | None) -> torch.device:
-    """The device of all tensors given; what is no tensor is named."""
+    """The one device of all tensors; an argument that is no tensor is refused by name."""
     devices = set()
     for field, tensor in tensors.items():
         if isinstance(tensor, Tensor):
@@ -63,12 +63,12 @@ def check_offsets(offsets: Tensor, members: int) -> None:
     if not good or int(offsets[0]) != 0 or int(offsets[-1]) != members or bool((offsets.diff() < 1).any()):
         raise ValueError(
             f"hyperedge_offsets must be integers that rise from 0 to {members} (the length of hyperedge_nodes), "
-            "at least one node a hyperedge"
+            "at least one node per hyperedge"
         )
 
 
 def whole_number(value: Any) -> int | None:
-    """An int, or anything that stands for one exactly (NumPy's integers); None for all else."""
+    """An int from an int or anything that stands for one exactly, such as NumPy's integers; None for all else."""
     try:
         return operator.index(value)
     except TypeError:
@@ -77,11 +77,11 @@ def whole_number(value: Any) -> int | None:
 
 def checked_members(place: int, members: Any) -> list[int]:
     """A hyperedge as a caller writes it: distinct whole numbers."""
-    nodes = [whole_number(node) for node in members] if isinstance(members, Iterable) else []
-    found = [node for node in nodes if node is not None]
-    if not found or len(set(found)) < len(nodes):
+    numbers = [whole_number(node) for node in members] if isinstance(members, Iterable) else []
+    valid = [node for node in numbers if node is not None]
+    if not valid or len(set(valid)) < len(numbers):
         raise ValueError(f"hyperedge {place} is {members!r}; expected a list of one or more distinct nodes, each once")
-    return found
+    return valid
 
 
 def check_distinct(members: Tensor, offsets: Tensor, nodes: int) -> None:
@@ -95,7 +95,7 @@ def check_distinct(members: Tensor, offsets: Tensor, nodes: int) -> None:
 
 
 def checked_selection(index: Sequence[int] | Tensor, graphs: int) -> Tensor:
-    """Places of graphs, 0 to ``graphs - 1``, int64 on the CPU; none of them is fine."""
+    """Places of graphs, 0 to ``graphs - 1``, int64 on the CPU; an empty selection is allowed."""
     chosen = torch.as_tensor(index).cpu()
     if chosen.numel() == 0:
         return torch.empty(0, dtype=torch.int64)

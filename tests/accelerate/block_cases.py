@@ -58,8 +58,8 @@ def test_row_kernels_give_the_plain_encoder(asks: str, activation: str, monkeypa
     for system in (encoder, FastEncoder(encoder, None, record=False)):
         out = system(x, segments, None, rows)
         results.append([out, *torch.autograd.grad(out.square().sum(), [x, *encoder.parameters()])])
-    for plain, found in zip(*results, strict=True):
-        close(found, plain.double(), 1e-4)
+    for plain, fast in zip(*results, strict=True):
+        close(fast, plain.double(), 1e-4)
 
 
 def test_drop_path_by_row_kernels_drops_whole_branches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +97,8 @@ def test_a_compiled_encoder_is_the_plain_one(mixed: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(kernels.add_norm_forward, "run", lambda *a, **k: (calls.append(1), launch(*a, **k))[1])
     fast = FastEncoder(encoder, "aot_eager" if interpreted() else "inductor", record=False)
     for number in (7, 4):
-        for found, exact in zip(run(fast), plain, strict=True):
-            close(found, exact, 5e-2 if mixed else 1e-4)
-        assert len(calls) == number  # two a block that trains, one where nothing is left to it
+        for result, exact in zip(run(fast), plain, strict=True):
+            close(result, exact, 5e-2 if mixed else 1e-4)
+        assert len(calls) == number  # Two calls per block that trains, and one call where nothing is left to it.
         calls.clear()
         fast.blocks[1].eval()

@@ -89,7 +89,7 @@ def main() -> None:
         for margin in margins:
             for lengths in ([9, 30, 60, 3], [9, 33, 58, 1], [20] * 60):
                 step(fast, lengths, margin)
-        assert graphs() == 3, graphs()  # tokens before the first block, blocks, the last block
+        assert graphs() == 3, graphs()  # What comes before the first block, all blocks but the last, and the last.
 
 
 main()

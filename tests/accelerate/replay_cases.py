@@ -13,7 +13,7 @@ from tokengt.ragged import Segments
 from tokengt.transformer import Encoder
 
 DIM = 48
-row_functions._NARROWEST = 0  # such narrow rows too
+row_functions._NARROWEST = 0  # The rows here are narrower than the kernels are used for.
 LENGTHS = [[9, 30, 60, 3], [30, 9, 3, 58], [64, 20, 9, 11], [9, 33, 58, 1]]
 
 
@@ -148,8 +148,8 @@ def test_weights_learn_where_the_rows_do_not() -> None:
             with torch.autocast("cuda", torch.bfloat16):
                 encoder(x, segments, None, rows).square().sum().backward()
     assert recorded.steps_replayed == 2
-    found, expected = ([p.grad for p in encoder.parameters() if p.grad is not None] for encoder in (recorded, plain))
-    assert far(found, expected) < 2e-2
+    actual, expected = ([p.grad for p in encoder.parameters() if p.grad is not None] for encoder in (recorded, plain))
+    assert far(actual, expected) < 2e-2
 
 
 def test_a_second_backward_is_refused() -> None:

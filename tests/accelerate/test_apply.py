@@ -67,7 +67,7 @@ def test_copies_are_plain(model: TokenGT, batch: GraphBatch) -> None:
 
 def test_a_model_that_nothing_helps_is_returned_itself(model: TokenGT) -> None:
     assert accelerate(model, device="cpu", compile=False) is model
-    assert accelerate(model, device="cpu", compile=False, record=True) is model  # records on a GPU alone
+    assert accelerate(model, device="cpu", compile=False, record=True) is model  # Steps are recorded on a GPU only.
     other = nn.Sequential(nn.Linear(2, 2))
     assert accelerate(other, device="cuda", record=True) is other
 

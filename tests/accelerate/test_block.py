@@ -57,10 +57,10 @@ def test_the_result_is_that_of_plain_blocks(by_rows: pytest.MonkeyPatch, asks: s
     links = RowLinks(torch.tensor([0, 5, 5]), torch.tensor([3, 4, 2])) if asks == "linked rows" else None
     rows = torch.tensor([0, 4, 11]) if asks == "some rows" else None
     x = torch.randn(12, DIM, dtype=torch.float64, requires_grad=True)
-    found = fast(x, segments, links, rows)
-    gradients = torch.autograd.grad(found.square().sum(), [x, *fast.parameters()])
+    output = fast(x, segments, links, rows)
+    gradients = torch.autograd.grad(output.square().sum(), [x, *fast.parameters()])
     expected = encoder(x, segments, links, rows)
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
     plain = torch.autograd.grad(expected.square().sum(), [x, *encoder.parameters()])
     for one, other in zip(gradients, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
@@ -88,9 +88,9 @@ def test_drop_path_drops_a_sequence_as_a_whole(by_rows: pytest.MonkeyPatch, rows
     by_rows.setattr(torch, "rand", lambda *_, **__: torch.tensor(next(kept)).double())
     segments = Segments.from_lengths(torch.tensor([4, 7, 1]))
     x = torch.randn(12, DIM, dtype=torch.float64)
-    found = fast(x, segments, None, rows)
+    output = fast(x, segments, None, rows)
     kept = iter([[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])
-    torch.testing.assert_close(found, encoder(x, segments, None, rows))
+    torch.testing.assert_close(output, encoder(x, segments, None, rows))
 
 
 def test_what_a_block_left_is_added_by_one_in_another_mode(by_rows: pytest.MonkeyPatch) -> None:
@@ -99,8 +99,8 @@ def test_what_a_block_left_is_added_by_one_in_another_mode(by_rows: pytest.Monke
     segments, x = Segments.from_lengths(torch.tensor([4, 8])), torch.randn(12, DIM, dtype=torch.float64)
     fast.blocks[1].eval()
     by_rows.setattr(fast_block, "takes_rows", lambda block, x: block.training)
-    found = fast(x, segments)
-    torch.testing.assert_close(found, encoder(x, segments))
+    output = fast(x, segments)
+    torch.testing.assert_close(output, encoder(x, segments))
 
 
 def test_each_rate_goes_where_it_belongs(by_rows: pytest.MonkeyPatch) -> None:
@@ -154,8 +154,8 @@ def test_the_h_that_compiled_training_keeps_changes_nothing(asks: str) -> None:
             torch.manual_seed(1)
             expected = plain(x, plan, rows)
             torch.manual_seed(1)
-            found, left = twin(x, plan, rows)
-            assert torch.equal(found, expected)
+            output, left = twin(x, plan, rows)
+            assert torch.equal(output, expected)
             assert left is None
 
 
@@ -166,7 +166,7 @@ def test_row_kernels_are_for_compiled_training_on_a_gpu(monkeypatch: pytest.Monk
     monkeypatch.setattr(row_functions, "_NARROWEST", DIM)
     assert not fits(x)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert not fits(x)  # no GPU
+    assert not fits(x)  # There is no GPU here.
     monkeypatch.setattr(Tensor, "is_cuda", True)
     assert fits(x)
     assert not fits(x.double())
@@ -176,7 +176,7 @@ def test_row_kernels_are_for_compiled_training_on_a_gpu(monkeypatch: pytest.Monk
     assert takes_rows(part, x)
     assert not takes_rows(Block(DIM, EncoderConfig(num_heads=2, norm=False), 0.0), x)
     handle = part.mlp.up.register_forward_pre_hook(lambda module, given: None)
-    assert not takes_rows(part, x)  # old-style weight norm is such a hook
+    assert not takes_rows(part, x)  # The old kind of weight norm is such a hook.
     handle.remove()
     assert takes_rows(part, x)
     nn.utils.parametrizations.weight_norm(part.attention.qkv_proj)

@@ -12,7 +12,7 @@ def test_more_versions_than_pytorch_compiles_of_itself() -> None:
         return x * factor
 
     counter = CompileCounter()
-    with torch._dynamo.config.patch(recompile_limit=3):  # and put back afterwards
+    with torch._dynamo.config.patch(recompile_limit=3):  # The limit is put back afterwards.
         function = compiled(times, backend=counter, dynamic=False)
         for factor in range(6):
             assert torch.equal(function(torch.ones(2), factor), torch.full((2,), float(factor)))

@@ -45,7 +45,7 @@ def test_steps_are_replayed_in_training_alone(encoder: Encoder) -> None:
     replayer.plan = lambda s: asked.append(s.total) or AttentionPlan(s)  # type: ignore[func-returns-value]
     expected = encoder(x, segments)
     torch.testing.assert_close(fast(x, segments), expected)
-    assert asked == [64]  # filled up
+    assert asked == [64]  # The batch was filled up to 64 rows.
     with torch.no_grad():
         torch.testing.assert_close(fast(x, segments), expected)
     fast.eval()

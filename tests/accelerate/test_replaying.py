@@ -160,8 +160,8 @@ def gradients(model: Any, call: Any, lengths: list[int], *, keep: bool = False, 
     x = torch.randn(segments.total, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(lengths)))
     out = call(x.requires_grad_(learns), segments, segments.starts)
     out.square().sum().backward()
-    found = [p.grad for p in model.parameters()]
-    return [out.detach().clone(), *([] if x.grad is None else [x.grad]), *(g.clone() for g in found if g is not None)]
+    grads = [p.grad for p in model.parameters()]
+    return [out.detach().clone(), *([] if x.grad is None else [x.grad]), *(g.clone() for g in grads if g is not None)]
 
 
 def same(found: list[Tensor], expected: list[Tensor]) -> None:
@@ -193,14 +193,14 @@ def test_parts_of_a_step_add_up(toy: Toy, replayer: Replayer) -> None:
         alone = [gradients(toy, toy, lengths)[2:] for lengths in BATCHES]
         toy.zero_grad()
         for lengths in BATCHES:
-            found = gradients(toy, replayer, lengths, keep=True)[2:]
-        same(found, [sum(parts[1:], start=parts[0]) for parts in zip(*alone, strict=True)])
+            of_weights = gradients(toy, replayer, lengths, keep=True)[2:]
+        same(of_weights, [sum(parts[1:], start=parts[0]) for parts in zip(*alone, strict=True)])
 
 
 def test_weights_learn_where_the_rows_do_not(toy: Toy, replayer: Replayer) -> None:
     for _ in range(3):
-        found = gradients(toy, replayer, BATCHES[0], learns=False)
-    same(found, gradients(toy, toy, BATCHES[0], learns=False))
+        result = gradients(toy, replayer, BATCHES[0], learns=False)
+    same(result, gradients(toy, toy, BATCHES[0], learns=False))
     assert replayer.replays == 2
     same(gradients(toy, replayer, BATCHES[0]), gradients(toy, toy, BATCHES[0]))
 
@@ -274,10 +274,10 @@ def test_what_cannot_be_recorded_is_run(toy: Toy, replayer: Replayer, monkeypatc
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(alive[0]()))
     gradients(toy, replayer, BATCHES[0])
     with pytest.warns(UserWarning, match=r"goes on without CUDA graphs, slower: no memory left$"):
-        found = gradients(toy, replayer, BATCHES[0])
+        result = gradients(toy, replayer, BATCHES[0])
     assert alive[1] is None
-    same(found, gradients(toy, toy, BATCHES[0]))
-    same(gradients(toy, replayer, BATCHES[0]), found)
+    same(result, gradients(toy, toy, BATCHES[0]))
+    same(gradients(toy, replayer, BATCHES[0]), result)
     assert not replayer.replays
 
 

@@ -48,26 +48,26 @@ def by_definition(
 def test_equals_the_definition(lengths: list[int], eps: float) -> None:
     q, k, v, segments = packed(lengths, dim=6, value=5)
     w = draw_projection(11, 6).double()
-    found = favor_attention(q, k, v, segments, projection=w, eps=eps)
-    assert (found - by_definition(q, k, v, lengths, w, eps)).abs().max() < 1e-11
+    output = favor_attention(q, k, v, segments, projection=w, eps=eps)
+    assert (output - by_definition(q, k, v, lengths, w, eps)).abs().max() < 1e-11
 
 
 def test_gradients_equal_the_definition() -> None:
     lengths = [5, 17, 16, 1]
     q, k, v, segments = packed(lengths, dim=4, value=4)
     w = draw_projection(7, 4).double()
-    found, expected = ([x.clone().requires_grad_() for x in (q, k, v)] for _ in range(2))
+    inputs, expected = ([x.clone().requires_grad_() for x in (q, k, v)] for _ in range(2))
     weights = torch.randn_like(v)
-    (favor_attention(*found, segments, projection=w) * weights).sum().backward()
+    (favor_attention(*inputs, segments, projection=w) * weights).sum().backward()
     (by_definition(*expected, lengths, w, 1e-4) * weights).sum().backward()
-    for mine, theirs in zip(found, expected, strict=True):
+    for mine, theirs in zip(inputs, expected, strict=True):
         assert mine.grad is not None
         assert theirs.grad is not None
         assert (mine.grad - theirs.grad).abs().max() < 1e-11
 
 
 def test_many_tokens_take_the_path_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four buckets, one padded; 1 entry a chunk is one row a chunk."""
+    """Four buckets, one padded; 1 entry per chunk is one row per chunk."""
     lengths = [5, 17, 16, 1]
     q, k, v, segments = packed(lengths, dim=4, value=4)
     w = draw_projection(7, 4).double()
@@ -81,8 +81,8 @@ def test_many_tokens_take_the_path_in_chunks(monkeypatch: pytest.MonkeyPatch) ->
         out.square().sum().backward()
         results.append([out.detach(), *(x.grad for x in inputs)])
         assert len(calls) == {1: len(segments.buckets), 100: 2, 2**40: 0}[entries]
-    for found in results[:2]:
-        for mine, theirs in zip(found, results[2], strict=True):
+    for result in results[:2]:
+        for mine, theirs in zip(result, results[2], strict=True):
             assert (mine - theirs).abs().max() < 1e-12
 
 

@@ -53,9 +53,9 @@ def test_equals_the_dense_formula(
         parts, mask = padded(parts, torch.randint(1, width + 1, (sequences,)).tolist())
     projection = draw_projection(FEATURES, 4).double()
     weights = torch.randn_like(parts[2])
-    found = chunked_attention(*parts, projection, eps, mask, chunk_entries=entries)
+    output = chunked_attention(*parts, projection, eps, mask, chunk_entries=entries)
     expected = _attend(*parts, projection, eps, mask)
-    assert largest_error(with_gradients(found, parts, weights), with_gradients(expected, parts, weights)) < 1e-10
+    assert largest_error(with_gradients(output, parts, weights), with_gradients(expected, parts, weights)) < 1e-10
 
 
 def test_equals_the_definition_with_a_stabiliser_that_grows() -> None:
@@ -68,8 +68,8 @@ def test_equals_the_definition_with_a_stabiliser_that_grows() -> None:
     packed = [x.detach()[0].transpose(0, 1).clone().requires_grad_() for x in parts]
     expected = by_definition(*packed, [40], projection, 1e-4)
     wanted = [x.transpose(0, 1)[None] for x in with_gradients(expected, packed, weights[0].transpose(0, 1))]
-    found = chunked_attention(*parts, projection, 1e-4, chunk_entries=3 * 2 * FEATURES)
-    assert largest_error(with_gradients(found, parts, weights), wanted) < 1e-10
+    output = chunked_attention(*parts, projection, 1e-4, chunk_entries=3 * 2 * FEATURES)
+    assert largest_error(with_gradients(output, parts, weights), wanted) < 1e-10
 
 
 def test_a_sum_over_two_chunks_by_hand() -> None:
@@ -93,9 +93,9 @@ def test_huge_exponents_do_not_overflow() -> None:
     for dtype, bound in ((torch.float64, 1e-10), (torch.float32, 1e-3)):
         same = [x.detach().to(dtype).requires_grad_() for x in parts]
         out = chunked_attention(*same, projection.to(dtype), 1e-4, chunk_entries=60)
-        found = with_gradients(out, same, weights.to(dtype))
-        assert all(torch.isfinite(x).all() for x in found)
-        assert float((found[0] - expected[0]).abs().max() / expected[0].abs().max()) < bound
+        results = with_gradients(out, same, weights.to(dtype))
+        assert all(torch.isfinite(x).all() for x in results)
+        assert float((results[0] - expected[0]).abs().max() / expected[0].abs().max()) < bound
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_precision(dtype: torch.dtype, bound: float) -> None:
     weights = torch.randn_like(exact[2]).to(dtype)
     expected = with_gradients(_attend(*exact, projection, 1e-4, None), exact, weights.double())
     out = chunked_attention(*parts, projection.float(), 1e-4, chunk_entries=5000)
-    found = with_gradients(out, parts, weights)
-    assert [x.dtype for x in found] == [dtype] * 4
-    assert largest_error(found, expected) < bound
+    results = with_gradients(out, parts, weights)
+    assert [x.dtype for x in results] == [dtype] * 4
+    assert largest_error(results, expected) < bound
 
 
 def test_bfloat16_factors_as_a_gpu_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +123,8 @@ def test_bfloat16_factors_as_a_gpu_has_them(monkeypatch: pytest.MonkeyPatch) -> 
     weights = torch.randn_like(exact[2]).bfloat16()
     expected = with_gradients(_attend(*exact, projection, 1e-4, None), exact, weights.double())
     monkeypatch.setattr(favor_chunks._Pass, "factors", torch.bfloat16)
-    found = with_gradients(chunked_attention(*parts, projection, 1e-4, chunk_entries=2**14), parts, weights)
-    errors = [float((x.double() - y).norm() / y.norm()) for x, y in zip(found, expected, strict=True)]
+    results = with_gradients(chunked_attention(*parts, projection, 1e-4, chunk_entries=2**14), parts, weights)
+    errors = [float((x.double() - y).norm() / y.norm()) for x, y in zip(results, expected, strict=True)]
     assert max(errors) < 0.01, errors
 
 
@@ -139,7 +139,7 @@ def test_autocast_does_not_reach_inside() -> None:
 
 @pytest.mark.parametrize(("sequences", "width"), [(1, 5000), (500, 10)])
 def test_nothing_of_the_size_of_the_features_is_kept(sequences: int, width: int) -> None:
-    """Saved for the backward: q, k, v, one number a token, and T when a sequence is longer than T is."""
+    """Saved for the backward: q, k, v, one number per token, and T when a sequence is longer than T is."""
     heads, dim, features = 2, 8, 64
     parts = [torch.randn(sequences, heads, width, dim, requires_grad=True) for _ in range(3)]
     projection = draw_projection(features, dim)

@@ -31,12 +31,12 @@ TILES = Tiles(ITEMS, ITEMS, torch.zeros(0, 4, dtype=torch.int64))
 def test_without_a_gpu_pytorch_attends() -> None:
     segments = Segments.from_lengths(torch.tensor([5, 90]))
     for backend in ("auto", "bucketed", "varlen"):
-        found = plan_softmax(segments, Heads(1, 8, 8), torch.bfloat16, backend)  # type: ignore[arg-type]
-        assert (found.segments, found.tiles, found.cuts, found.dtype) == (segments, None, None, None)
+        plan = plan_softmax(segments, Heads(1, 8, 8), torch.bfloat16, backend)  # type: ignore[arg-type]
+        assert (plan.segments, plan.tiles, plan.cuts, plan.dtype) == (segments, None, None, None)
     for backend in ("auto", "bucketed"):
         long = Segments.from_lengths(torch.tensor([1100]))
-        found = plan_favor(long, Heads(1, 8, 8), torch.float32, backend, torch.randn(5, 8))  # type: ignore[arg-type]
-        assert found.cuts is None
+        plan = plan_favor(long, Heads(1, 8, 8), torch.float32, backend, torch.randn(5, 8))  # type: ignore[arg-type]
+        assert plan.cuts is None
 
 
 def test_auto_takes_the_kernels_on_a_gpu_where_they_work_and_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,9 +47,9 @@ def test_auto_takes_the_kernels_on_a_gpu_where_they_work_and_fit(monkeypatch: py
         segments = Segments.from_lengths(torch.tensor(lengths))
         # A device of that name, without one at hand.
         segments.offsets = SimpleNamespace(device=SimpleNamespace(type=device))  # type: ignore[assignment]
-        found = plan_softmax(segments, Heads(1, width, 24), dtype, "auto")
-        assert found.dtype == (None if found.tiles is None else dtype)
-        return found.tiles is not None
+        plan = plan_softmax(segments, Heads(1, width, 24), dtype, "auto")
+        assert plan.dtype == (None if plan.tiles is None else dtype)
+        return plan.tiles is not None
 
     assert taken(1)
     assert taken(512)
@@ -75,8 +75,8 @@ def test_long_sequences_and_few_go_to_the_kernels_of_favor(
 ) -> None:
     monkeypatch.setattr(support, "interpreted", lambda: True)
     segments = Segments.from_lengths(torch.tensor(lengths))
-    found = plan_favor(segments, Heads(1, 8, 8), torch.float32, "triton", torch.randn(100, 8))
-    assert (found.cuts is not None) == takes
+    plan = plan_favor(segments, Heads(1, 8, 8), torch.float32, "triton", torch.randn(100, 8))
+    assert (plan.cuts is not None) == takes
     learned = torch.randn(100, 8, requires_grad=True)
     assert plan_favor(segments, Heads(1, 8, 8), torch.float32, "triton", learned).cuts is None
 
@@ -85,10 +85,10 @@ def test_long_sequences_and_few_go_to_the_kernels_of_favor(
 def test_a_plan_serves_layers_as_segments_do(config: SoftmaxConfig | FavorConfig) -> None:
     layers = [MultiheadAttention(8, 2, 4, 3, config).eval() for _ in range(2)]
     segments, x = Segments.from_lengths(torch.tensor([3, 0, 5])), torch.randn(8, 8)
-    found = layers[0].plan(segments)
+    plan = layers[0].plan(segments)
     for layer in layers:
-        assert torch.equal(layer(x, found), layer(x, segments))
-        assert torch.allclose(layer(x, found, torch.tensor([1, 4])), layer(x, segments)[[1, 4]], atol=1e-6)
+        assert torch.equal(layer(x, plan), layer(x, segments))
+        assert torch.allclose(layer(x, plan, torch.tensor([1, 4])), layer(x, segments)[[1, 4]], atol=1e-6)
 
 
 def test_a_plan_for_another_type_is_refused() -> None:

@@ -37,19 +37,19 @@ def test_equals_the_definition(lengths: list[int], widths: tuple[int, int]) -> N
     q, k, v, segments = packed(lengths, dim=widths[0], value=widths[1])
     if not sum(lengths):
         return
-    found = softmax_attention(q, k, v, segments)
-    assert (found - by_definition(q, k, v, lengths)).abs().max() < 1e-12
+    output = softmax_attention(q, k, v, segments)
+    assert (output - by_definition(q, k, v, lengths)).abs().max() < 1e-12
 
 
 def test_gradients_equal_the_definition() -> None:
     lengths = [5, 17, 3, 16, 1]
     q, k, v, segments = packed(lengths, dim=4, value=6)
-    found = [x.clone().requires_grad_() for x in (q, k, v)]
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
     expected = [x.clone().requires_grad_() for x in (q, k, v)]
     weights = torch.randn(sum(lengths), 3, 6, dtype=torch.float64)
-    (softmax_attention(*found, segments) * weights).sum().backward()
+    (softmax_attention(*inputs, segments) * weights).sum().backward()
     (by_definition(*expected, lengths) * weights).sum().backward()
-    for mine, theirs in zip(found, expected, strict=True):
+    for mine, theirs in zip(inputs, expected, strict=True):
         assert mine.grad is not None
         assert theirs.grad is not None
         assert (mine.grad - theirs.grad).abs().max() < 1e-12
@@ -87,7 +87,7 @@ def test_warns_of_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v, segments = packed([100, 50], heads=2, dim=8, value=8)
     work = 2 * 2 * 16 * (100**2 + 50**2)
     monkeypatch.setitem(limits.WORK_WARNING_FLOP, "cpu", work - 1)
-    with pytest.warns(UserWarning, match=r"up to 100 tokens a sequence costs about 0.0 TFLOP a layer"):
+    with pytest.warns(UserWarning, match=r"up to 100 tokens per sequence costs about 0.0 TFLOP per layer"):
         softmax_attention(q, k, v, segments)
     monkeypatch.setitem(limits.WORK_WARNING_FLOP, "cpu", work)
     softmax_attention(q, k, v, segments)
@@ -106,7 +106,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_long_sequences_need_linear_memory() -> None:
-    """20,000 tokens would be 1.6 GB of float32 scores; the fused path writes none. (A peak needs its own process.)"""
+    """20,000 tokens would be 1.6 GB of float32 scores; PyTorch's kernel writes none. (A peak needs its own process.)"""
     done = subprocess.run([sys.executable, "-c", LINEAR_MEMORY], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 500_000
 

@@ -1,4 +1,4 @@
-"""The padded reference computes what the model computes: outputs, gradients, and drop path a graph at a time."""
+"""The padded reference computes what the model computes: outputs, gradients, and drop path, one graph at a time."""
 
 from dataclasses import replace
 

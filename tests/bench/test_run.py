@@ -52,19 +52,19 @@ def test_rows_have_the_house_keys_and_finite_numbers(rows: list[BenchRow]) -> No
 
 
 def test_a_person_reads_every_number(rows: list[BenchRow]) -> None:
-    told = lines(rows)
-    assert told[0] == (
+    text = lines(rows)
+    assert text[0] == (
         "pcqm4mv2, directed, laplacian identifiers, batch 8, 1 x 16, 2 heads, softmax (auto) attention, float32"
     )
-    assert [line.split()[:2] for line in told[4:8]] == [[row.phase, row.system] for row in rows]
-    assert sum("where it goes" in line for line in told) == 2
+    assert [line.split()[:2] for line in text[4:8]] == [[row.phase, row.system] for row in rows]
+    assert sum("where it goes" in line for line in text) == 2
 
 
 def test_one_large_graph_takes_favor_and_orthonormal_identifiers() -> None:
     config = replace(TINY, shape="physics", batch=0, scale=0.004, ids="orf", layout="undirected", phases=("train",))
     own, padded = bench(config)
     assert (own.attention, own.ids, own.batch, own.dropout) == ("favor", "near_orthonormal", 1, 0.0)
-    # [graph], 138 nodes and one token an edge.
+    # [graph], 138 nodes and one token per edge.
     assert own.tokens_per_s / own.graphs_per_s == pytest.approx(1 + 138 + 992)
     assert padded.graphs_per_s > 0
 
@@ -72,11 +72,11 @@ def test_one_large_graph_takes_favor_and_orthonormal_identifiers() -> None:
 def test_every_step_brings_other_graphs_and_both_systems_the_same() -> None:
     setup = make_setup(TINY)
     one, two = batches(setup), batches(setup)
-    found = [next(one) for _ in range(65)]
-    assert all(torch.equal(places, next(two)) for places in found)
+    steps = [next(one) for _ in range(65)]
+    assert all(torch.equal(places, next(two)) for places in steps)
     # 64 steps are an epoch of 512 graphs: every graph once, and the next epoch in another order.
-    assert torch.equal(torch.cat(found[:64]).sort().values, torch.arange(512))
-    assert not torch.equal(found[64], found[0])
+    assert torch.equal(torch.cat(steps[:64]).sort().values, torch.arange(512))
+    assert not torch.equal(steps[64], steps[0])
     asked = requests(setup)
     first, second = next(asked), next(asked)
     assert len(first) == len(second) == 8
@@ -144,15 +144,15 @@ def test_rounds_take_turns_and_ratios_compare_neighbours() -> None:
         return 2, 6
 
     rounds = {name: lambda name=name: call(name) for name in ("a", "b")}
-    found = interleaved(rounds, 2, torch.device("cpu"), {"a": 0, "b": 0})
+    timings = interleaved(rounds, 2, torch.device("cpu"), {"a": 0, "b": 0})
     assert seen == ["a", "b", "a", "b"]
-    assert found["a"].memory_gib is None
+    assert timings["a"].memory_gib is None
     slow, fast = (
         Timing((4.0, 8.0, 6.0), (2, 2, 2), (6, 6, 6), None),
         Timing((1.0, 4.0, 1.0), (2, 2, 1), (6, 6, 3), None),
     )
     assert (slow.graphs_per_s, slow.tokens_per_s) == (1 / 3, 1.0)
-    # Seconds a graph: 2, 4, 3 against 0.5, 2, 1.
+    # Seconds per graph: 2, 4, 3 against 0.5, 2, 1.
     assert median_ratio(slow, fast) == 3.0
 
 

@@ -10,8 +10,8 @@ from tokengt.interop.molecules import ATOM_CATEGORIES, ATOM_VOCABULARY, BOND_CAT
 
 def adjacency(graphs: GraphBatch, place: int) -> torch.Tensor:
     batch = graphs.select([place])
-    found = torch.zeros(batch.num_nodes, batch.num_nodes, dtype=torch.int64)
-    return found.index_put((batch.edge_index[0], batch.edge_index[1]), torch.tensor(1), accumulate=True)
+    matrix = torch.zeros(batch.num_nodes, batch.num_nodes, dtype=torch.int64)
+    return matrix.index_put((batch.edge_index[0], batch.edge_index[1]), torch.tensor(1), accumulate=True)
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ def test_features_are_categories_and_say_what_the_graph_is() -> None:
 
 def in_a_ring(joined: torch.Tensor) -> torch.Tensor:
     """An atom is in a ring if two of its neighbours stay connected without it."""
-    found = torch.zeros(len(joined), dtype=torch.bool)
+    in_ring = torch.zeros(len(joined), dtype=torch.bool)
     for atom in range(len(joined)):
         rest = joined.clone()
         rest[atom] = rest[:, atom] = 0
         near = torch.nonzero(joined[atom]).flatten()
         power = torch.linalg.matrix_power((rest + torch.eye(len(rest))).double(), len(rest)) > 0
         pairs = power[near][:, near]
-        found[atom] = bool(pairs[~torch.eye(len(near), dtype=torch.bool)].any())
-    return found
+        in_ring[atom] = bool(pairs[~torch.eye(len(near), dtype=torch.bool)].any())
+    return in_ring
 
 
 def test_the_same_seed_gives_the_same_graphs() -> None:

@@ -24,12 +24,12 @@ def tokengt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """The same command without a process of its own, which would import torch again: for what prints and refuses."""
-    with patch.dict(os.environ), redirect_stdout(StringIO()) as told, redirect_stderr(StringIO()) as warned:
+    with patch.dict(os.environ), redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as warned:
         try:
             status = main(list(map(str, arguments)))
-        except SystemExit as stop:  # argparse's way out
+        except SystemExit as stop:  # This is how argparse ends.
             status = int(stop.code or 0)
-    return subprocess.CompletedProcess(["tokengt", *map(str, arguments)], status, told.getvalue(), warned.getvalue())
+    return subprocess.CompletedProcess(["tokengt", *map(str, arguments)], status, printed.getvalue(), warned.getvalue())
 
 
 def torchrun(processes: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -81,8 +81,8 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
         command, env=_ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        told, warned = process.communicate(timeout=120)
+        printed, warned = process.communicate(timeout=120)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # with the processes it started
+        os.killpg(process.pid, signal.SIGKILL)  # The processes that it started end too.
         raise
-    return subprocess.CompletedProcess(command, process.returncode, told, warned)
+    return subprocess.CompletedProcess(command, process.returncode, printed, warned)

@@ -29,11 +29,11 @@ TINY = (
 
 def test_a_table_and_rows_that_are_kept(tmp_path: Path) -> None:
     done = succeeded(tokengt("bench", *TINY, "--out", tmp_path))
-    told = done.stdout.splitlines()
-    assert [line.split()[:2] for line in told[4:8]] == [
+    printed = done.stdout.splitlines()
+    assert [line.split()[:2] for line in printed[4:8]] == [
         *(["infer", "tokengt"], ["infer", "padded"], ["train", "tokengt"], ["train", "padded"])
     ]
-    assert told[-1] == f"rows kept in {tmp_path / 'bench-pcqm4mv2-cpu.json'}"
+    assert printed[-1] == f"rows kept in {tmp_path / 'bench-pcqm4mv2-cpu.json'}"
     assert len(json.loads((tmp_path / "bench-pcqm4mv2-cpu.json").read_text())) == 4
     assert all(line.startswith("bench: ") for line in done.stderr.splitlines())
 

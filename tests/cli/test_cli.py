@@ -43,7 +43,7 @@ def test_presets_are_listed() -> None:
     done = here("presets")
     assert done.returncode == 0
     assert "regression-lap" in done.stdout
-    assert "12 layers x  768, 32 heads, laplacian 16, softmax attention" in done.stdout
+    assert "12 layers x 768, 32 heads, laplacian 16, softmax attention" in done.stdout
 
 
 def test_errors_are_one_sentence() -> None:

@@ -23,14 +23,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_two_processes_write_the_same_bytes(folder: Path) -> None:
     for name in ("a.csv", "b.csv"):
-        said = succeeded(
+        output = succeeded(
             tokengt("predict", folder / "run", folder / "new.csv", "--out", folder / name, "--draws", "3")
         ).stdout
-        assert "22 rows, 2 of which could not be read (see the column reason)" in said
+        assert "22 rows, 2 of which could not be read (see the column reason)" in output
     assert (folder / "a.csv").read_bytes() == (folder / "b.csv").read_bytes()
-    found = read_csv(folder / "a.csv")
-    assert [row["id"] for row in found] == [f"id{place}" for place in range(22)]
-    assert [row["id"] for row in found if row["reason"]] == ["id5", "id21"]
+    predictions = read_csv(folder / "a.csv")
+    assert [row["id"] for row in predictions] == [f"id{place}" for place in range(22)]
+    assert [row["id"] for row in predictions if row["reason"]] == ["id5", "id21"]
 
 
 def test_a_run_that_moved_predicts_the_same(folder: Path, tmp_path: Path) -> None:
@@ -48,6 +48,6 @@ def test_changed_weights_are_named(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "run", changed, ignore=shutil.ignore_patterns("store", "checkpoints"))
     weights = changed / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x7f")
-    told = refused(tokengt("predict", changed, folder / "new.csv", "--out", tmp_path / "out.csv"))
-    assert f"{weights} does not match its checksum" in told
+    sentence = refused(tokengt("predict", changed, folder / "new.csv", "--out", tmp_path / "out.csv"))
+    assert f"{weights} does not match its checksum" in sentence
     assert not (tmp_path / "out.csv").exists()

@@ -103,7 +103,7 @@ def test_other_settings_are_refused_and_named(unbroken: Path) -> None:
     before = (unbroken / "metrics.jsonl").read_bytes()
     sentence = refused(tokengt(*arguments(unbroken), "--resume", "--set", "training.learning_rate=0.5", "--seed", "7"))
     assert "training.learning_rate is 0.5, not 0.001" in sentence
-    assert "seed is 7, not 0" in sentence  # what was asked for comes before what follows from it
+    assert "seed is 7, not 0" in sentence  # What was asked for comes before what follows from it.
     assert (unbroken / "metrics.jsonl").read_bytes() == before
 
 

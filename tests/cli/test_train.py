@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     rows.insert(7, ("broken", "C1CC", 1.0, 20, "train"))
     write_csv(folder / "data.csv", ("Name", "Structure", "log S", "T", "Part"), rows)
-    arguments = ["--smiles", "Structure", "--target", "log S", "--descriptors", "T", "--split", "Part"]
+    arguments = ["--smiles", "Structure", "--target", "log S", "--descriptors", "T", "--split", "column:Part"]
     done = succeeded(
         tokengt("train", folder / "data.csv", *arguments, "--out", folder / "run", "--workers", "1", *settings(TINY))
     )
@@ -33,10 +33,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_training_tells_what_it_found_and_what_to_open(folder: Path) -> None:
-    said, warned = (folder / "said").read_text(), (folder / "warned").read_text()
-    assert "test: rmse" in said
-    assert "parity.png" in said
-    assert f"tokengt predict {folder / 'run'} NEW.csv" in said
+    printed, warned = (folder / "said").read_text(), (folder / "warned").read_text()
+    assert "test: rmse" in printed
+    assert "parity.png" in printed
+    assert f"tokengt predict {folder / 'run'} NEW.csv" in printed
     assert "1 of 41 rows could not be read" in warned
     assert "split: 24 train, 8 valid, 8 test" in warned
     assert "epoch 2/2" in warned
@@ -72,11 +72,11 @@ def test_info_says_what_a_folder_is(folder: Path) -> None:
 
 def test_evaluate_and_embed(folder: Path) -> None:
     done = succeeded(here("evaluate", folder / "run", folder / "data.csv", "--json"))
-    found = json.loads(done.stdout)
-    assert (found["rows"], found["rejected"]) == (40, 1)
-    assert found["metrics"]["rmse"] > 0
-    said = succeeded(here("embed", folder / "run", folder / "data.csv", "--out", folder / "v.npz")).stdout
-    assert "41 rows, 1 of which could not be read" in said
+    evaluation = json.loads(done.stdout)
+    assert (evaluation["rows"], evaluation["rejected"]) == (40, 1)
+    assert evaluation["metrics"]["rmse"] > 0
+    printed = succeeded(here("embed", folder / "run", folder / "data.csv", "--out", folder / "v.npz")).stdout
+    assert "41 rows, 1 of which could not be read" in printed
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_evaluate_and_embed(folder: Path) -> None:
     ],
 )
 def test_a_wrong_wish_is_one_sentence(folder: Path, tmp_path: Path, arguments: list[str], sentence: str) -> None:
-    told = refused(here("train", folder / "data.csv", *arguments, "--out", tmp_path / "run", "--workers", "1"))
-    assert sentence in told
+    refusal = refused(here("train", folder / "data.csv", *arguments, "--out", tmp_path / "run", "--workers", "1"))
+    assert sentence in refusal
 
 
 def test_a_pickle_named_like_data_is_refused(tmp_path: Path) -> None:
@@ -98,6 +98,6 @@ def test_a_pickle_named_like_data_is_refused(tmp_path: Path) -> None:
             return open, (str(tmp_path / "ran"), "w")
 
     (tmp_path / "data.pt").write_bytes(pickle.dumps(Trap()))
-    told = refused(here("train", tmp_path / "data.pt", "--target", "y", "--out", tmp_path / "run"))
-    assert "data.pt" in told
+    refusal = refused(here("train", tmp_path / "data.pt", "--target", "y", "--out", tmp_path / "run"))
+    assert "data.pt" in refusal
     assert not (tmp_path / "ran").exists()

@@ -54,9 +54,9 @@ def same(one: ShardArrays, other: ShardArrays) -> bool:
 
 def test_processes_give_what_this_process_gives(plan: ShardRecipe, workers: list[subprocess.Popen[bytes]]) -> None:
     here = dict(engines.in_this_process(jobs(7), plan))
-    there = dict(engines.in_processes(jobs(7), plan, 2))
-    assert here.keys() == there.keys() == set(range(7))
-    assert all(same(here[number], there[number]) for number in here)
+    from_workers = dict(engines.in_processes(jobs(7), plan, 2))
+    assert here.keys() == from_workers.keys() == set(range(7))
+    assert all(same(here[number], from_workers[number]) for number in here)
     assert here[3].rejected[0].line == 33
     assert [worker.poll() is not None for worker in workers] == [True, True]
 
@@ -160,7 +160,7 @@ def test_two_ray_nodes_give_the_same_bytes(
         cluster.add_node(num_cpus=1)
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         prepare(source, tmp_path / "there", recipe, engine="ray", shard_rows=10)
-        # The first node may be done with all of them before the second has started a worker.
+        # Without waiting, the first node could convert all shards before the second one has started a worker.
         assert re.search(r"Ray converted 24 shards on [12] nodes: \d", capsys.readouterr().err)
         start_workers(nodes=2)
         prepare(source, tmp_path / "spread", recipe, engine="ray", shard_rows=10)
@@ -180,8 +180,8 @@ def start_workers(nodes: int) -> None:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray.init(log_to_driver=False, logging_level="ERROR")
-    found = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    assert len(found) == nodes
+    alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    assert len(alive) == nodes
     task = ray.remote(lambda: None)
-    placed = [NodeAffinitySchedulingStrategy(node, soft=False) for node in found]
+    placed = [NodeAffinitySchedulingStrategy(node, soft=False) for node in alive]
     ray.get([task.options(num_cpus=1, scheduling_strategy=strategy).remote() for strategy in placed])

@@ -79,23 +79,23 @@ def _dict_and_slices(graphs):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_of_a_file_gives_the_same(tmp_path, layout):
     LAYOUTS[layout](GRAPHS, tmp_path / "a.pt")
-    found = read_pyg(tmp_path / "a.pt")
-    _same(found.graphs, as_batch(GRAPHS))
-    assert found.targets[:, 0].nan_to_num(99.0).tolist() == [1.0, 99.0, -2.0]
-    assert (found.level, found.target_names, found.split, found.rejected) == ("graph", ("y",), None, ())
-    assert found.lines.tolist() == [1, 2, 3]
-    assert found.graphs.extras == ()
+    labelled = read_pyg(tmp_path / "a.pt")
+    _same(labelled.graphs, as_batch(GRAPHS))
+    assert labelled.targets[:, 0].nan_to_num(99.0).tolist() == [1.0, 99.0, -2.0]
+    assert (labelled.level, labelled.target_names, labelled.split, labelled.rejected) == ("graph", ("y",), None, ())
+    assert labelled.lines.tolist() == [1, 2, 3]
+    assert labelled.graphs.extras == ()
     assert [graph.num_nodes for graph in load_pyg(tmp_path / "a.pt")] == [3, 5, 2]
 
 
 def test_one_data_alone(tmp_path):
     path = _saved(tmp_path, _graph(4, y=torch.tensor([0, 1, 1, 0])))
     assert load_pyg(path).num_nodes == 4
-    found = read_pyg(path)
-    assert (found.level, found.targets.tolist()) == ("node", [[0.0], [1.0], [1.0], [0.0]])
+    labelled = read_pyg(path)
+    assert (labelled.level, labelled.targets.tolist()) == ("node", [[0.0], [1.0], [1.0], [0.0]])
     InMemoryDataset.save([_graph(4, y=torch.tensor([[1.0, 2.0]]))], tmp_path / "b.pt")
-    found = read_pyg(tmp_path / "b.pt")
-    assert (found.level, found.targets.tolist(), found.target_names) == ("graph", [[1.0, 2.0]], ("y_0", "y_1"))
+    labelled = read_pyg(tmp_path / "b.pt")
+    assert (labelled.level, labelled.targets.tolist(), labelled.target_names) == ("graph", [[1.0, 2.0]], ("y_0", "y_1"))
 
 
 @pytest.mark.parametrize("level", ["graph", "node", "edge"])
@@ -134,17 +134,17 @@ def test_folders(tmp_path, folder):
     for name, seeds in (("train", [0, 1]), ("val", [2]), ("test", [3])):
         _saved(tmp_path, [_graph(3, seed, y=float(seed)) for seed in seeds], f"{folder}/{name}.pt")
     _saved(tmp_path, "None", f"{folder}/pre_filter.pt")
-    found = read_pyg(tmp_path)
-    assert found.targets[:, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert found.split.tolist() == [0, 0, 1, 2]
+    labelled = read_pyg(tmp_path)
+    assert labelled.targets[:, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert labelled.split.tolist() == [0, 0, 1, 2]
     assert len(load_pyg(tmp_path)) == 4
 
 
-def test_folders_of_one_graph_a_file_and_of_unclear_files(tmp_path):
+def test_folders_of_one_graph_per_file_and_of_unclear_files(tmp_path):
     for place in (0, 1, 2, 10):
         _saved(tmp_path, _graph(3, y=float(place)), f"processed/data_{place}.pt")
-    found = read_pyg(tmp_path)
-    assert (found.targets[:, 0].tolist(), found.split) == ([0.0, 1.0, 2.0, 10.0], None)
+    labelled = read_pyg(tmp_path)
+    assert (labelled.targets[:, 0].tolist(), labelled.split) == ([0.0, 1.0, 2.0, 10.0], None)
     _saved(tmp_path, _graph(3), "processed/other.pt")
     with pytest.raises(ValueError, match=r"several data sets \(data_0.pt, .*name one of the files"):
         read_pyg(tmp_path)
@@ -169,10 +169,10 @@ def test_bad_graphs_are_rejected_and_the_others_kept(tmp_path):
         Data(x=torch.zeros(2, 5), edge_index=torch.zeros(2, 0, dtype=torch.int64), y=torch.tensor([0.0])),
     ]
     path = _saved(tmp_path, [GRAPHS[0], *bad, GRAPHS[2], _graph(4)])
-    found = read_pyg(path)
-    assert found.lines.tolist() == [1, 7, 8]
-    assert found.targets[:, 0].nan_to_num(99.0).tolist() == [1.0, -2.0, 99.0]  # the last has no label
-    assert found.rejected == (
+    labelled = read_pyg(path)
+    assert labelled.lines.tolist() == [1, 7, 8]
+    assert labelled.targets[:, 0].nan_to_num(99.0).tolist() == [1.0, -2.0, 99.0]  # the last has no label
+    assert labelled.rejected == (
         (2, "edge_index column 0 names node 3; expected 0 to 2 in a graph of 3 nodes"),
         (3, "y has shape [2]; expected [1, 1]"),
         (4, "y holds an infinite number; expected finite ones, or NaN where a label is missing"),
@@ -185,19 +185,19 @@ def test_a_collated_edge_into_the_next_graph_is_rejected(tmp_path):
     stray = _graph(3, 3, y=torch.tensor([5.0]))
     stray.edge_index[:, 0] = 3  # both ends in what follows: no edge between two graphs
     InMemoryDataset.save([GRAPHS[0], stray, GRAPHS[1]], tmp_path / "a.pt")
-    found = read_pyg(tmp_path / "a.pt")
-    assert found.lines.tolist() == [1, 3]
-    assert found.rejected[0][0] == 2
-    assert "names node 3; expected 0 to 2" in found.rejected[0][1]
-    _same(found.graphs, as_batch([GRAPHS[0], GRAPHS[1]]))
+    labelled = read_pyg(tmp_path / "a.pt")
+    assert labelled.lines.tolist() == [1, 3]
+    assert labelled.rejected[0][0] == 2
+    assert "names node 3; expected 0 to 2" in labelled.rejected[0][1]
+    _same(labelled.graphs, as_batch([GRAPHS[0], GRAPHS[1]]))
 
 
 def test_graphs_without_x_and_hypergraphs(tmp_path):
     bare = [Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=n, y=torch.tensor([float(n)])) for n in (3, 4)]
     InMemoryDataset.save(bare, tmp_path / "a.pt")
-    found = read_pyg(tmp_path / "a.pt")
-    assert found.graphs.nodes.host_lengths.tolist() == [3, 4]
-    assert found.targets[:, 0].tolist() == [3.0, 4.0]
+    labelled = read_pyg(tmp_path / "a.pt")
+    assert labelled.graphs.nodes.host_lengths.tolist() == [3, 4]
+    assert labelled.targets[:, 0].tolist() == [3.0, 4.0]
     hyper = HyperGraphData(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1, 2], [0, 0, 1]]), y=torch.tensor([1.0]))
     assert read_pyg(_saved(tmp_path, hyper)).graphs.num_hyperedges == 2
 
@@ -309,16 +309,16 @@ def _molecule(charges: list[float], solubility: object, **more: object) -> nx.Gr
 def test_networkx_by_hand(tmp_path, edges):
     _json(tmp_path, "b.json", _molecule([1, 0], None), edges)
     _json(tmp_path, "a.json", _molecule([0.5, 1, 2], -1), edges)
-    found = read_networkx_folder(tmp_path, ["solubility"], None)
-    assert (found.level, found.target_names, found.rejected) == ("graph", ("solubility",), ())
-    assert found.targets[:, 0].nan_to_num(99.0).tolist() == [-1.0, 99.0]
+    labelled = read_networkx_folder(tmp_path, ["solubility"], None)
+    assert (labelled.level, labelled.target_names, labelled.rejected) == ("graph", ("solubility",), ())
+    assert labelled.targets[:, 0].nan_to_num(99.0).tolist() == [-1.0, 99.0]
     # charge, element, site by name; one charge is a real number, so all are floats in all graphs
     x = [[0.5, 6.0, 0.0], [1.0, 6.0, 1.0], [2.0, 6.0, 0.0], [1.0, 6.0, 0.0], [0.0, 6.0, 1.0]]
-    assert found.graphs.node_features.tolist() == x
-    assert found.graphs.edge_index.tolist() == [[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]]
-    assert found.graphs.edge_features.tolist() == [[1, 0], [1, 0], [2, 1], [2, 1], [1, 0], [1, 0]]
-    assert not found.graphs.edge_features.is_floating_point()
-    assert found.graphs.extras == ()
+    assert labelled.graphs.node_features.tolist() == x
+    assert labelled.graphs.edge_index.tolist() == [[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]]
+    assert labelled.graphs.edge_features.tolist() == [[1, 0], [1, 0], [2, 1], [2, 1], [1, 0], [1, 0]]
+    assert not labelled.graphs.edge_features.is_floating_point()
+    assert labelled.graphs.extras == ()
 
 
 def test_networkx_nodes_and_edges_as_targets(tmp_path):
@@ -350,11 +350,11 @@ def test_networkx_bad_files_are_named_and_the_others_kept(tmp_path):
     for name, content in (("cut", '{"nodes": ['), ("list", "[]"), ("other", '{"nodes": 3}')):
         (tmp_path / f"{name}.json").write_text(content)
     (tmp_path / "bytes.json").write_bytes(b"\xff")
-    found = read_networkx_folder(tmp_path, ["solubility"], None)
-    assert found.lines.tolist() == [3]
-    assert found.graphs.node_features.tolist() == [[1.0, 6.0, 0.0], [-1.0, 6.0, 1.0]]  # below 0 is no category
+    labelled = read_networkx_folder(tmp_path, ["solubility"], None)
+    assert labelled.lines.tolist() == [3]
+    assert labelled.graphs.node_features.tolist() == [[1.0, 6.0, 0.0], [-1.0, 6.0, 1.0]]  # below 0 is no category
     shape = "it does not hold a graph; expected what networkx.node_link_data gives"
-    assert found.rejected == (
+    assert labelled.rejected == (
         (1, "bytes.json: it is not UTF-8 text"),
         (2, "cut.json: it is not JSON: Expecting value: line 1 column 12 (char 11)"),
         (4, "hole.json: the graph is empty; expected at least one node"),

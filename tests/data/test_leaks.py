@@ -139,7 +139,7 @@ def test_stereo_counts_unless_the_policy_drops_it() -> None:
 
 
 def test_every_other_spelling_of_a_molecule_is_found() -> None:
-    """The hash must never miss: canonical SMILES only see what it proposes."""
+    """The hash must find every pair, because canonical SMILES are compared for the candidates that it proposes only."""
     chem = pytest.importorskip("rdkit.Chem")
     random.seed(0)
     smiles = sorted({text for text in canonical_smiles(esol()[0][::4]) if text is not None})
@@ -180,7 +180,7 @@ def test_ten_thousand_molecules_take_no_loop() -> None:
     start = time.perf_counter()
     report = leaks(many, random_split(count, 0))
     assert time.perf_counter() - start < 4  # 0.3 s alone on one core
-    # Every molecule stands there about nine times, so nearly all of test also stand in train.
+    # Every molecule occurs about nine times, so nearly all molecules of test also stand in train.
     assert report.counts["train", "test"] == len(random_split(count, 0).test)
 
 

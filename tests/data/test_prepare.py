@@ -125,7 +125,7 @@ def test_killed_and_run_again(
     done = list(out.glob(".shards/*/0*"))
     assert 5 <= len(done) < 200
     assert not (out / "manifest.json").exists()
-    done[0].write_bytes(done[0].read_bytes()[:-1])  # a disk that lies
+    done[0].write_bytes(done[0].read_bytes()[:-1])  # as if the disk had lost a byte
 
     converted = []
     convert = engines.convert_shard
@@ -236,7 +236,7 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
         ("smiles,y\nCC,1\n", Recipe("SMILE", ("y",)), "has no column 'SMILE', which --smiles names; .* smiles, y"),
         ("smiles,y\nCC,1\n", Recipe("smiles", ("z",)), "has no column 'z', which --target names; .* smiles, y"),
         ("smiles,y\nCC,1\n", Recipe("smiles", descriptors=("d",)), "has no column 'd', which --descriptors names"),
-        ("smiles,y\nCC,1\n", Recipe("smiles", split="s"), "has no column 's', which --split-column names"),
+        ("smiles,y\nCC,1\n", Recipe("smiles", split="s"), "has no column 's', which the split names"),
         ("mol,y\nCC,1\n", Recipe(targets=("y",)), "say with --smiles which column .* the columns are mol, y"),
         ("smiles,y\nCC,1\n", Recipe("smiles", level="node"), "--level must be graph"),
         ("name,y\nasp irin,1\nx,2\n", Recipe("name", ("y",)), "none of the 2 rows .* column 'name' .* line 2: "),
@@ -361,7 +361,7 @@ def test_a_table_is_read_from_front_to_back_twice(tmp_path: Path, monkeypatch: p
     store = prepare(source, out, RECIPE, workers=1, progress=False)
     monkeypatch.undo()
     assert store.manifest.source.sha256 == file_checksum(source)
-    # The header is looked at twice more: for what separates the cells, and for their names.
+    # The header is read twice more: to find what separates the cells, and to read the names of the columns.
     assert 2 <= taken / source.stat().st_size < 2.2
     monkeypatch.setattr("tokengt.data.prepare._survey", None)
     assert len(prepare(source, out, RECIPE, progress=False)) == 400
@@ -451,7 +451,7 @@ def test_a_second_process_waits_and_then_finds_the_store(tmp_path: Path, capsys:
             (tmp_path / "first" / name).rename(out / name)
         os.close(descriptor)
         assert len(waiting.result(timeout=20)) == 5
-    said = capsys.readouterr().err
-    assert "waiting for another process that prepares it" in said
-    assert "opened as it is" in said
+    printed = capsys.readouterr().err
+    assert "waiting for another process that prepares it" in printed
+    assert "opened as it is" in printed
     assert sorted(path.name for path in out.iterdir()) == ["graphs.safetensors", "manifest.json", "rejected.csv"]

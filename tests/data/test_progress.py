@@ -25,7 +25,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_few_lines_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """1,000 steps of a second each: a line a quarter, with the time that is left, and none at the end."""
+    """1,000 steps of a second each: one line per quarter, with the time that is left, and none at the end."""
     clock = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock)
     with progress_bar(1000, "rows", "prepare") as tick:

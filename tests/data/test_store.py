@@ -138,13 +138,13 @@ def test_from_memory_is_what_prepare_makes(folder: Path) -> None:
     batch = GraphBatch.collate([from_smiles(smiles) for smiles in SMILES])
     targets = torch.arange(4.0)[:, None]
     here = Store.from_memory(batch, targets, target_names=["y"], texts=SMILES, policy=MoleculePolicy())
-    there = Store.open(folder)
+    on_disk = Store.open(folder)
     assert here.is_molecules
-    assert here.texts() == there.texts()
-    assert here.manifest.targets == there.manifest.targets == (TargetColumn("y"),)
-    assert here.manifest.counts == there.manifest.counts
-    assert torch.equal(here.targets, there.targets)
-    for name, array in there.graphs.arrays().items():
+    assert here.texts() == on_disk.texts()
+    assert here.manifest.targets == on_disk.manifest.targets == (TargetColumn("y"),)
+    assert here.manifest.counts == on_disk.manifest.counts
+    assert torch.equal(here.targets, on_disk.targets)
+    for name, array in on_disk.graphs.arrays().items():
         assert torch.equal(here.graphs.arrays()[name], array), name
 
 
@@ -169,10 +169,10 @@ def test_laplacian_in_chunks_is_laplacian_at_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(facts, "_GRAPHS_AT_ONCE", 3)
     batch = GraphBatch.collate(odd_graphs())
     store = Store.from_memory(batch, None).with_facts([LaplacianVectors(4, which)], progress=False)  # type: ignore[arg-type]
-    known = store.graphs.fact(laplacian_fact(4, which))  # type: ignore[arg-type]
-    assert known is not None
-    assert known.dtype == torch.float32
-    assert torch.allclose(known, laplacian_eigenvectors(batch, 4, which).vectors.float(), atol=1e-6)  # type: ignore[arg-type]
+    vectors = store.graphs.fact(laplacian_fact(4, which))  # type: ignore[arg-type]
+    assert vectors is not None
+    assert vectors.dtype == torch.float32
+    assert torch.allclose(vectors, laplacian_eigenvectors(batch, 4, which).vectors.float(), atol=1e-6)  # type: ignore[arg-type]
     cut = store.graphs.select([6, 1]).fact(laplacian_fact(4, which))  # type: ignore[arg-type]
     assert cut is not None
     assert cut.shape == (23, 4)
@@ -190,9 +190,9 @@ def test_the_cache_is_used_and_checked(folder: Path, monkeypatch: pytest.MonkeyP
 
     def vectors() -> torch.Tensor:
         store = Store.open(folder).with_facts([LaplacianVectors(3)], progress=False)
-        known = store.graphs.fact("laplacian-lowest-3")
-        assert known is not None
-        return known
+        kept = store.graphs.fact("laplacian-lowest-3")
+        assert kept is not None
+        return kept
 
     first = vectors().clone()
     assert torch.equal(vectors(), first)
@@ -223,10 +223,10 @@ def test_facts_of_pairs_are_kept_in_pieces_and_cut(folder: Path, monkeypatch: py
     for at_once in (1, 30, 2**22):
         monkeypatch.setattr(facts, "_PAIRS_AT_ONCE", at_once)
         shutil.rmtree(folder / "cache", ignore_errors=True)
-        known = store.with_facts([fact, LaplacianVectors(2)], progress=False).graphs
-        assert known.fact("hops-3").dtype == torch.int8  # type: ignore[union-attr]
-        assert torch.equal(known.fact("hops-3"), whole)  # type: ignore[arg-type]
-        cut = known.select([2, 0, 2])
+        with_facts = store.with_facts([fact, LaplacianVectors(2)], progress=False).graphs
+        assert with_facts.fact("hops-3").dtype == torch.int8  # type: ignore[union-attr]
+        assert torch.equal(with_facts.fact("hops-3"), whole)  # type: ignore[arg-type]
+        cut = with_facts.select([2, 0, 2])
         assert torch.equal(cut.fact("hops-3"), fact.compute(cut))  # type: ignore[arg-type]
         assert cut.fact("laplacian-lowest-2").shape == (cut.num_nodes, 2)  # type: ignore[union-attr]
     monkeypatch.setattr("tokengt.structure.facts.hop_distances", None)

@@ -42,7 +42,7 @@ def untrained(name: str, kind: Input = "sparse", *, factor: bool = False) -> tup
     network = FirstBlockScores(model, kinds=named(name).kinds, factor=factor)
     with torch.no_grad():
         for part in network.trained():
-            part += 0.1 * torch.randn_like(part)  # no zero biases, no special norms
+            part += 0.1 * torch.randn_like(part)  # So that no bias is zero and no norm has its first weights.
         if network.kinds is not None and network.num_kinds == 1:
             network.kinds.copy_(network.kinds.mean(0).expand(2, -1))
     return model, network
@@ -148,7 +148,7 @@ def test_dropout_drops_a_share_and_keeps_the_mean() -> None:
 
 def test_batches_are_full_and_cover_every_epoch_once() -> None:
     plan = batches([5, 0, 4], 4, torch.Generator().manual_seed(0))
-    steps = [next(plan) for _ in range(9)]  # four epochs of nine graphs
+    steps = [next(plan) for _ in range(9)]  # These are four epochs of nine graphs.
     assert all(sum(len(places) for places in step) == 4 for step in steps)
     for group, size in ((0, 5), (1, 0), (2, 4)):
         seen = torch.cat([step[group] for step in steps])

@@ -22,10 +22,10 @@ def run(out: Path, said: list[str], **changes: object) -> list[TableRow]:
 
 
 def test_a_run_leaves_cells_table_statistics_and_figures(tmp_path: Path) -> None:
-    said: list[str] = []
-    rows = run(tmp_path, said, inputs=("dense", "sparse"))
-    assert len(said) == 8
-    assert re.fullmatch(r"\[8/8\] sparse orf-type seed 1: train \S+, test \S+ \(paper 0.011\), \d+\.\d s", said[-1])
+    lines: list[str] = []
+    rows = run(tmp_path, lines, inputs=("dense", "sparse"))
+    assert len(lines) == 8
+    assert re.fullmatch(r"\[8/8\] sparse orf-type seed 1: train \S+, test \S+ \(paper 0.011\), \d+\.\d s", lines[-1])
     names = sorted(file.name for file in (tmp_path / "cells").glob("*.json"))
     assert names[0] == "dense-none-0.json"
     assert len(names) == 8
@@ -55,10 +55,10 @@ def test_the_markdown_has_every_row_and_marks_what_reaches_the_paper(tmp_path: P
 
 def test_statistics_stand_beside_the_papers(tmp_path: Path) -> None:
     run(tmp_path, [], settings=CHOSEN[:1])
-    found = json.loads((tmp_path / "statistics.json").read_text())
-    assert found["paper"] == {"graphs": 1280, "nodes": 14.9, "edges": 47.8}
-    assert [(entry["input"], entry["seed"]) for entry in found["runs"]] == [("sparse", 0), ("sparse", 1)]
-    first = found["runs"][0]
+    statistics = json.loads((tmp_path / "statistics.json").read_text())
+    assert statistics["paper"] == {"graphs": 1280, "nodes": 14.9, "edges": 47.8}
+    assert [(entry["input"], entry["seed"]) for entry in statistics["runs"]] == [("sparse", 0), ("sparse", 1)]
+    first = statistics["runs"][0]
     assert (first["graphs"], first["train"], first["test"]) == (22, 16, 6)
     assert first["tokens"] == pytest.approx(first["nodes"] + first["edges"])
 
@@ -69,27 +69,27 @@ def test_finished_cells_are_not_run_again(tmp_path: Path) -> None:
     gone = tmp_path / "cells" / "sparse-orf-type-1.json"
     before = read_cell(gone)
     gone.unlink()
-    said: list[str] = []
-    run(tmp_path, said)
-    assert len(said) == 1
-    assert said[0].startswith("[4/4] sparse orf-type seed 1")
+    lines: list[str] = []
+    run(tmp_path, lines)
+    assert len(lines) == 1
+    assert lines[0].startswith("[4/4] sparse orf-type seed 1")
     again = read_cell(gone)
     assert (again.train, again.heads, again.curve) == (before.train, before.heads, before.curve)
     assert all(file.read_bytes() == content for file, content in files.items() if file != gone)
 
 
 def test_a_run_stops_when_its_time_is_over_and_goes_on_later(tmp_path: Path) -> None:
-    said: list[str] = []
-    assert run(tmp_path, said, max_seconds=0.0) == []
-    assert said == ["stopped after 0 s with 4 of 4 cells to do"]
-    assert len(run(tmp_path, said)) == 4
+    lines: list[str] = []
+    assert run(tmp_path, lines, max_seconds=0.0) == []
+    assert lines == ["stopped after 0 s with 4 of 4 cells to do"]
+    assert len(run(tmp_path, lines)) == 4
 
 
 def test_cells_of_another_configuration_are_refused(tmp_path: Path) -> None:
     run(tmp_path, [], settings=CHOSEN[:1], seeds=(0,))
     with pytest.raises(ValueError, match="made with another configuration"):
         run(tmp_path, [], config=replace(TINY, steps=5))
-    with pytest.raises(ValueError, match="made with another configuration"):  # none of its cells is asked for
+    with pytest.raises(ValueError, match="made with another configuration"):  # Even if none of its cells is asked for.
         run(tmp_path, [], settings=CHOSEN[1:], config=replace(TINY, steps=5))
     file = tmp_path / "cells" / "sparse-none-0.json"
     file.write_text("{}")
@@ -101,12 +101,12 @@ def test_maps_are_kept_for_the_first_seed_and_sum_to_one(tmp_path: Path) -> None
     run(tmp_path, [], seeds=(3, 4))
     kept = sorted(file.name for file in (tmp_path / "cells").glob("*.npz"))
     assert kept == ["sparse-none-3.npz", "sparse-orf-type-3.npz"]
-    found = read_maps(tmp_path / "cells" / kept[1])
-    assert found.maps.shape == found.targets.shape
-    heads, tokens, columns = found.maps.shape
+    stored = read_maps(tmp_path / "cells" / kept[1])
+    assert stored.maps.shape == stored.targets.shape
+    heads, tokens, columns = stored.maps.shape
     assert (heads, columns) == (15, tokens + 1)
-    assert found.maps.float().sum(2).sub(1).abs().max() < 5e-3
-    assert found.targets.float().sum(2).sub(1).abs().max() < 5e-3
+    assert stored.maps.float().sum(2).sub(1).abs().max() < 5e-3
+    assert stored.targets.float().sum(2).sub(1).abs().max() < 5e-3
 
 
 def test_one_value_has_no_deviation() -> None:

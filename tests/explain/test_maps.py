@@ -10,8 +10,8 @@ from tokengt.explain.maps import clamp_map, plot_map_grid
 
 
 def test_weights_are_clamped_and_scaled() -> None:
-    shown = clamp_map(np.array([[0.0, 0.005], [0.01, 0.7]], dtype=np.float16))
-    np.testing.assert_allclose(shown, [[0.0, 0.5], [1.0, 1.0]], atol=1e-3)
+    clamped = clamp_map(np.array([[0.0, 0.005], [0.01, 0.7]], dtype=np.float16))
+    np.testing.assert_allclose(clamped, [[0.0, 0.5], [1.0, 1.0]], atol=1e-3)
     np.testing.assert_allclose(clamp_map(np.array([[0.25, 2.0]]), 0.5), [[0.5, 1.0]])
     with pytest.raises(ValueError, match="clamp is 0"):
         clamp_map(np.zeros((1, 1)), 0.0)

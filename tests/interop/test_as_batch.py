@@ -93,9 +93,9 @@ def test_an_empty_sequence_is_refused():
 def test_heterogeneous_data_is_refused(read):
     data = HeteroData()
     data["a"].x = torch.rand(2, 1)
-    for given in (data, Batch.from_data_list([data, data])):
+    for refused in (data, Batch.from_data_list([data, data])):
         with pytest.raises(ValueError, match="HeteroData has several kinds of nodes"):
-            read(given)
+            read(refused)
 
 
 def test_edges_between_graphs_are_named():
@@ -213,9 +213,9 @@ def test_a_list_of_pyg_graphs_is_a_batch():
         Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]])),
         Data(x=torch.randn(1, 2), edge_index=torch.empty(2, 0, dtype=torch.int64)),
     ]
-    found, expected = as_batch(parts), as_batch(Batch.from_data_list(parts))
-    assert torch.equal(found.node_features, expected.node_features)
-    assert torch.equal(found.edge_index, expected.edge_index)
+    joined, expected = as_batch(parts), as_batch(Batch.from_data_list(parts))
+    assert torch.equal(joined.node_features, expected.node_features)
+    assert torch.equal(joined.edge_index, expected.edge_index)
     with pytest.raises(ValueError, match=r"graph 1: node_features row 0, column 1 is nan"):
         as_batch([parts[0], Data(x=torch.tensor([[0.0, float("nan")]]))])
     with pytest.raises(ValueError, match=r"graph 0 is the text 'CCO'.*from_smiles"):

@@ -140,7 +140,7 @@ def test_packing_parts_is_packing_the_whole(texts, cut):
 
 def test_largest_fragment():
     assert pack_molecules(["[Na+].CC(=O)[O-]", "C.N", "[H][H].[Cl-]"], LARGEST).node_counts.tolist() == [4, 1, 1]
-    # of two with as many heavy atoms the first, and stereo stays
+    # Of two fragments with as many heavy atoms the first one stays, with its stereo.
     packed = pack_molecules(["N.C", "Cl.C[C@H](N)O"], LARGEST)
     assert packed.node_features[0, 0] == 6
     assert packed.node_features[1:].tolist() == from_smiles("C[C@H](N)O").node_features.tolist()
@@ -164,10 +164,10 @@ def test_dropped_stereo_leaves_none():
 
 def test_explicit_hydrogens_are_nodes():
     packed = pack_molecules(["O"], EXPLICIT)
-    # oxygen: row 7, two neighbours; hydrogens: row 0, one neighbour; none holds implicit ones
+    # Oxygen has row 7 and two neighbours; hydrogens have row 0 and one neighbour; no atom has implicit hydrogens.
     assert packed.node_features[:, [0, 2, 4]].tolist() == [[7, 2, 0], [0, 1, 0], [0, 1, 0]]
     assert packed.edge_index.tolist() == [[0, 1, 0, 2], [1, 0, 2, 0]]
-    # the policy reaches from_smiles
+    # from_smiles follows the policy too.
     assert from_smiles("O", EXPLICIT).num_nodes == 3
     assert torch.equal(from_smiles("[H]O[H]", EXPLICIT).edge_index, from_smiles("O", EXPLICIT).edge_index)
 
@@ -181,7 +181,7 @@ def test_policy_is_checked():
 
 @pytest.mark.parametrize("policy", [MoleculePolicy(), LARGEST, DROP, EXPLICIT])
 def test_mol_blocks_give_what_their_smiles_give(policy):
-    # a wedge may turn a bond around: the chiral molecule is compared by its canonical SMILES only
+    # A wedge may turn a bond around, so the chiral molecule is compared by its canonical SMILES only.
     texts = ["F/C=C/F", "c1ccccc1O", "[Na+].CC(=O)[O-]", "C", "C[C@H](N)O"]
     blocks = [Chem.MolToMolBlock(_drawn(text)) for text in texts]
     _equal(pack_molecules(blocks[:4], policy, "molblock"), pack_molecules(texts[:4], policy))

@@ -20,7 +20,7 @@ from tokengt.interop.smiles import ATOM_CATEGORIES, ATOM_VOCABULARY, BOND_CATEGO
 _REPO = Path(__file__).parents[2]
 _BUNDLED = _REPO / "src/tokengt/data/bundled/esol.csv.xz"
 _SHARED = Path(os.environ.get("TOKENGT_DATA", _REPO.parent / "shared/data")) / "molecules"
-# file, column, rows to skip between two that are read
+# Each file with its column of SMILES, and how many rows are skipped between two that are read.
 _FILES = [
     ("freesolv.csv.xz", "smiles", 1),
     ("bace.csv.xz", "mol", 1),

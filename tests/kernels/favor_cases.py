@@ -48,27 +48,33 @@ def reference(qkv: Tensor, segments: Segments, heads: Heads, projection: Tensor,
         (Heads(1, 64, 33), 66, [150], torch.float32, EPS),
         (Heads(1, 128, 128), 70, [70], torch.bfloat16, EPS),
         (Heads(2, 8, 8), 2, [90], torch.float32, EPS),
-        (Heads(2, 8, 8), 16, [90, 70], torch.float32, 0.3),  # so large that its parts of the gradient show
+        (
+            Heads(2, 8, 8),
+            16,
+            [90, 70],
+            torch.float32,
+            0.3,
+        ),  # This eps is so large that its parts of the gradient are seen.
     ],
     ids=str,
 )
 def test_output_and_gradients_equal_float64(
     heads: Heads, features: int, lengths: list[int], dtype: torch.dtype, eps: float
 ) -> None:
-    print("seed", torch.seed())  # shown when it fails
+    print("seed", torch.seed())  # Printed when the test fails.
     segments, projection = segments_of(lengths), draw_projection(features, heads.key, device=DEVICE)
     qkv = rows(segments, heads, dtype)
     weights = torch.randn(segments.total, heads.count, heads.value, device=DEVICE).to(dtype)
-    found, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
-    out = attend(found, segments, heads, projection, eps)
+    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    out = attend(leaf, segments, heads, projection, eps)
     expected = reference(exact, segments, heads, projection.double(), eps)
     assert out.dtype == dtype
     out.backward(weights)
     expected.backward(weights.double())
-    assert found.grad is not None
+    assert leaf.grad is not None
     assert exact.grad is not None
     assert_close(out, expected, segments, TOLERANCE[dtype])
-    for one, other in zip(split(found.grad, heads), split(exact.grad, heads), strict=True):
+    for one, other in zip(split(leaf.grad, heads), split(exact.grad, heads), strict=True):
         assert float((one.double() - other).norm()) <= 2 * TOLERANCE[dtype] * float(other.norm())
 
 
@@ -96,12 +102,12 @@ def test_gradients_survive_values_far_from_zero() -> None:
     qkv = rows(segments, heads, torch.bfloat16)
     qkv[:, 32:] += 1
     weights = torch.randn(1500, 1, 16, device=DEVICE).bfloat16()
-    found, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
-    attend(found, segments, heads, projection).backward(weights)
+    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    attend(leaf, segments, heads, projection).backward(weights)
     reference(exact, segments, heads, projection.double()).backward(weights.double())
-    assert found.grad is not None
+    assert leaf.grad is not None
     assert exact.grad is not None
-    one, other = found.grad[:, :16].double(), exact.grad[:, :16]
+    one, other = leaf.grad[:, :16].double(), exact.grad[:, :16]
     assert (one - other).norm() < 0.03 * other.norm()
 
 
@@ -112,9 +118,9 @@ def test_a_tile_that_is_not_full_has_no_part_in_the_stabiliser() -> None:
     projection = draw_projection(2, 8, device=DEVICE)
     qkv = rows(segments, heads)
     qkv[:, 8:16] = -(torch.linalg.pinv(projection) @ (1 + 3 * torch.rand(2, 90, device=DEVICE))).T
-    found = attend(qkv, segments, heads, projection, 0.3)
+    output = attend(qkv, segments, heads, projection, 0.3)
     expected = reference(qkv.double(), segments, heads, projection.double(), 0.3)
-    assert (found - expected).norm() < 1e-5 * expected.norm()
+    assert (output - expected).norm() < 1e-5 * expected.norm()
 
 
 def test_rows_and_gradients_of_any_strides() -> None:
@@ -174,7 +180,7 @@ def test_module_equals_the_plain_path() -> None:
 def test_plans_for_what_it_can_take() -> None:
     heads, projection = Heads(1, 8, 8), draw_projection(16, 8, device=DEVICE)
     long, short = segments_of([1100]), segments_of([900] * 3)
-    few = segments_of([1100] + [3] * 70)  # their tables would be larger than their rows
+    few = segments_of([1100] + [3] * 70)  # Their tables would be larger than their rows.
 
     def taken(segments: Segments, heads: Heads, dtype: torch.dtype, projection: Tensor, backend: str) -> bool:
         return plan_favor(segments, heads, dtype, backend, projection).cuts is not None  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ def rows(segments: Segments, heads: Heads, dtype: torch.dtype = torch.float32) -
 
 
 def reference(qkv: Tensor, segments: Segments, heads: Heads, factors: list[Tensor] | None = None) -> Tensor:
-    """softmax(Q K^T / sqrt(d)) V in the precision given, weights times ``factors`` [heads, n, n] a sequence."""
+    """softmax(Q K^T / sqrt(d)) V in the precision given, weights times ``factors``, [heads, n, n] per sequence."""
     widths = [heads.count * heads.key, heads.count * heads.key, heads.count * heads.value]
     q, k, v = (x.unflatten(1, (heads.count, -1)) for x in qkv.split(widths, 1))
     outputs = []
@@ -101,15 +101,15 @@ def test_output_and_gradients_equal_float64(heads: Heads, dtype: torch.dtype, le
     segments = segments_of(lengths)
     qkv = rows(segments, heads, dtype)
     weights = torch.randn(segments.total, heads.count, heads.value, device=DEVICE).to(dtype)
-    found, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
-    out, expected = attend(found, segments, heads), reference(exact, segments, heads)
+    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    out, expected = attend(leaf, segments, heads), reference(exact, segments, heads)
     assert out.dtype == dtype
     (out * weights).sum().backward()
     (expected * weights.double()).sum().backward()
-    assert found.grad is not None
+    assert leaf.grad is not None
     assert exact.grad is not None
     assert_close(out, expected, segments, TOLERANCE[dtype])
-    assert_close(found.grad, exact.grad, segments, TOLERANCE[dtype])
+    assert_close(leaf.grad, exact.grad, segments, TOLERANCE[dtype])
 
 
 def test_every_element_is_written_and_none_beside() -> None:
@@ -137,10 +137,10 @@ def test_log_sums_are_those_of_the_scores() -> None:
     heads, segments = Heads(1, 16, 16), segments_of([3, 70])
     tiles = make_tiles(segments, Tiling((16,), 16))
     qkv = rows(segments, heads)
-    _, found = packed_attention_op(qkv, tiles.items, tiles.buckets, None, 1, 16, 16, 0.0)
+    _, log_sums = packed_attention_op(qkv, tiles.items, tiles.buckets, None, 1, 16, 16, 0.0)
     q, k = qkv[:, :16].double(), qkv[:, 16:32].double()
     expected = [(q[a:b] @ k[a:b].T / 4).logsumexp(1) for a, b in ((0, 3), (3, 73))]
-    assert (found[0] * math.log(2) - torch.cat(expected)).abs().max() < 1e-5
+    assert (log_sums[0] * math.log(2) - torch.cat(expected)).abs().max() < 1e-5
 
 
 def test_room_that_nothing_takes_changes_nothing() -> None:
@@ -153,7 +153,7 @@ def test_room_that_nothing_takes_changes_nothing() -> None:
     for used in (tiles, roomy):
         x = qkv.clone().requires_grad_()
         out, _ = packed_attention_op(x, used.items, used.buckets, seed, *vars(heads).values(), 0.1)
-        out.sum().backward()  # a gradient of stride zero
+        out.sum().backward()  # The gradient of a sum has strides of zero.
         assert x.grad is not None
         results.append((out.detach(), x.grad))
     assert torch.equal(results[0][0], results[1][0])
@@ -252,15 +252,15 @@ def test_dropout_gradients_go_through_the_same_mask(dtype: torch.dtype) -> None:
     factors = [mask.double() * kept for mask in keep_masks(segments, 77, dropout)]
     qkv = rows(segments, heads, dtype)
     weights = torch.randn(segments.total, 2, 16, device=DEVICE).to(dtype)
-    found, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
-    out = attend(found, segments, heads, dropout, torch.tensor(77, device=DEVICE))
+    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    out = attend(leaf, segments, heads, dropout, torch.tensor(77, device=DEVICE))
     expected = reference(exact, segments, heads, factors)
     (out * weights).sum().backward()
     (expected * weights.double()).sum().backward()
-    assert found.grad is not None
+    assert leaf.grad is not None
     assert exact.grad is not None
     assert_close(out, expected, segments, TOLERANCE[dtype])
-    assert_close(found.grad, exact.grad, segments, TOLERANCE[dtype])
+    assert_close(leaf.grad, exact.grad, segments, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
@@ -318,8 +318,8 @@ def test_module_equals_the_bucketed_path() -> None:
     assert (results[0][1] - results[1][1]).norm() < 1e-5 * results[0][1].norm()
     q, k, v = torch.randn(3, segments.total, 2, 8, device=DEVICE).unbind(0)
     calls = (softmax_attention(q, k, v, segments, backend=b) for b in ("bucketed", "triton"))
-    found, expected = calls
-    assert (found - expected).abs().max() < 1e-5
+    by_kernels, expected = calls
+    assert (by_kernels - expected).abs().max() < 1e-5
     module.configure(SoftmaxConfig(backend="triton", dropout=0.5))
     assert not torch.equal(module(x, segments), module(x, segments))
     assert torch.equal(module.eval()(x, segments), module(x, segments))
@@ -347,9 +347,9 @@ def test_compiles_whole_and_once() -> None:
         assert x.grad is not None
         assert counter.frame_count == min(number + 1, 2)
     torch.manual_seed(7)
-    found = compiled(x, plan)
+    output = compiled(x, plan)
     torch.manual_seed(7)
-    assert torch.allclose(found, stack(x, plan), atol=1e-5)
+    assert torch.allclose(output, stack(x, plan), atol=1e-5)
 
 
 def test_a_plan_is_for_one_type() -> None:

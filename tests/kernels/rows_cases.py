@@ -68,11 +68,11 @@ def test_add_norm(rows: int, width: int, dropout: float, dtype: torch.dtype) -> 
     ids = torch.arange(rows, device=DEVICE) // 3
     factor = torch.rand(rows // 3 + 1, device=DEVICE) * 2
     inputs = (x, branch, bias, norm.weight, norm.bias)
-    given = (x, branch, bias, factor, ids, seed() if dropout else None, dropout)
-    out, normed, *_ = add_norm_op(*given, norm.weight, norm.bias, norm.eps)
+    arguments = (x, branch, bias, factor, ids, seed() if dropout else None, dropout)
+    out, normed, *_ = add_norm_op(*arguments, norm.weight, norm.bias, norm.eps)
     assert (out.dtype, normed.dtype) == (torch.float32, dtype)
     u, v = randn(rows, width), randn(rows, width)
-    found = torch.autograd.grad([out, normed], inputs, [u, v.to(dtype)])
+    gradients = torch.autograd.grad([out, normed], inputs, [u, v.to(dtype)])
 
     exact_inputs = [tensor.detach().double().requires_grad_() for tensor in inputs]
     x64, branch64, bias64, weight64, shift64 = exact_inputs
@@ -82,7 +82,7 @@ def test_add_norm(rows: int, width: int, dropout: float, dtype: torch.dtype) -> 
     exact = torch.autograd.grad([exact_out, exact_normed], exact_inputs, [u.double(), v.to(dtype).double()])
     close(out, exact_out, TOLERANCE[torch.float32])
     close(normed, exact_normed, TOLERANCE[dtype])
-    for one, other, given_to in zip(found, exact, inputs, strict=True):
+    for one, other, given_to in zip(gradients, exact, inputs, strict=True):
         assert one.dtype == given_to.dtype
         close(one, other, TOLERANCE[dtype])
 
@@ -95,14 +95,14 @@ def test_activate(rows: int, width: int, gelu: bool, dropout: float, dtype: torc
     x, bias = randn(rows, width, dtype=dtype), randn(width)
     out = activate_op(x, bias, seed() if dropout else None, dropout, gelu)
     u = randn(rows, width, dtype=dtype)
-    found = torch.autograd.grad(out, (x, bias), u)
+    gradients = torch.autograd.grad(out, (x, bias), u)
     exact_inputs = [tensor.detach().double().requires_grad_() for tensor in (x, bias)]
     total = exact_inputs[0] + exact_inputs[1]
     exact_out = (F.gelu(total) if gelu else F.relu(total)) * (kept(rows, width, dropout) if dropout else 1.0)
     exact = torch.autograd.grad(exact_out, exact_inputs, u.double())
     assert out.dtype == dtype
     close(out, exact_out, TOLERANCE[dtype])
-    for one, other in zip(found, exact, strict=True):
+    for one, other in zip(gradients, exact, strict=True):
         close(one, other, TOLERANCE[dtype])
 
 
@@ -150,18 +150,18 @@ def test_gradients_need_not_lie_in_order() -> None:
     x, bias, norm = randn(40, 24), randn(24), nn.LayerNorm(24, device=DEVICE)
     turned = torch.randn(24, 40, device=DEVICE).t()
     sparse = torch.randn(80, 24, device=DEVICE)[::2]
-    for given in (x, x.detach().t().contiguous().t().requires_grad_()):
+    for inputs in (x, x.detach().t().contiguous().t().requires_grad_()):
         outputs = (
-            *add_norm(given, Branch(given, bias, None, None, 0.0), norm),
-            activate(given, bias, dropout=0.0, gelu=True),
+            *add_norm(inputs, Branch(inputs, bias, None, None, 0.0), norm),
+            activate(inputs, bias, dropout=0.0, gelu=True),
         )
         for out in outputs:
             for gradient in (turned, sparse):
-                found = torch.autograd.grad(out, given, gradient, retain_graph=True)[0]
-                straight = torch.autograd.grad(out, given, gradient.contiguous(), retain_graph=True)[0]
-                torch.testing.assert_close(found, straight)
-                plain = x if given is x else x.detach()
-                torch.testing.assert_close(given.detach(), plain.detach())
+                gradient_x = torch.autograd.grad(out, inputs, gradient, retain_graph=True)[0]
+                straight = torch.autograd.grad(out, inputs, gradient.contiguous(), retain_graph=True)[0]
+                torch.testing.assert_close(gradient_x, straight)
+                plain = x if inputs is x else x.detach()
+                torch.testing.assert_close(inputs.detach(), plain.detach())
     close(sum_rows_op(turned).sum(0), turned.double().sum(0), 1e-6)
     close(outputs[2], F.gelu(x.double() + bias.double()), 1e-6)
     close(outputs[0], 2 * x.double() + bias.double(), 1e-6)
@@ -170,13 +170,13 @@ def test_gradients_need_not_lie_in_order() -> None:
 def test_linear() -> None:
     layer = nn.Linear(20, 30, device=DEVICE)
     x = randn(700, 20)
-    found, exact = linear(x, layer), layer(x)
-    close(found, exact.double(), 1e-6)
+    output, exact = linear(x, layer), layer(x)
+    close(output, exact.double(), 1e-6)
     with torch.autocast(DEVICE.type, torch.bfloat16):
         assert linear(x, layer).dtype == torch.bfloat16
-    weights = torch.randn_like(found)
+    weights = torch.randn_like(output)
     for one, other in zip(
-        *(torch.autograd.grad(y, (x, *layer.parameters()), weights) for y in (found, exact)), strict=True
+        *(torch.autograd.grad(y, (x, *layer.parameters()), weights) for y in (output, exact)), strict=True
     ):
         close(one, other.double(), 1e-5)
 
@@ -225,12 +225,12 @@ def test_operators_describe_themselves() -> None:
     x, branch, bias = randn(6, 8), randn(6, 8), randn(8)
     ids, factor = torch.zeros(6, dtype=torch.int64, device=DEVICE), torch.ones(1, device=DEVICE)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    given = (x, branch, bias, factor, ids, seed(), 0.2, norm.weight, norm.bias, 1e-5)
-    torch.library.opcheck(add_norm_op, given, test_utils=checks)
+    arguments = (x, branch, bias, factor, ids, seed(), 0.2, norm.weight, norm.bias, 1e-5)
+    torch.library.opcheck(add_norm_op, arguments, test_utils=checks)
     torch.library.opcheck(activate_op, (x, bias, seed(), 0.2, True), test_utils=checks)
     torch.library.opcheck(sum_rows_op, (x.detach(),), test_utils=checks)
     torch.library.opcheck(linear_op, (x, randn(5, 8), randn(5)), test_utils=checks)
-    out, normed, means, scales = (tensor.detach() for tensor in add_norm_op(*given))
+    out, normed, means, scales = (tensor.detach() for tensor in add_norm_op(*arguments))
     left = (out, normed, out, means, scales, norm.weight.detach(), factor, ids, seed(), 0.2)
     torch.library.opcheck(add_norm_backward_op, left, test_utils=checks)
     left = (out, x.detach(), bias.detach(), seed(), 0.2, True)

@@ -140,7 +140,7 @@ def test_favor_falls_back_where_its_kernels_are_not_built(
     mode: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tried with the sizes that are asked for, and saved for a backward, which tensors of inference cannot be."""
-    given: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
 
     class Saves(torch.autograd.Function):
         @staticmethod
@@ -154,7 +154,7 @@ def test_favor_falls_back_where_its_kernels_are_not_built(
             return 2 * grad, None
 
     def favor(rows: Tensor, projection: Tensor, cuts: Any, heads: Heads, eps: float) -> Tensor:
-        given.append((*rows.shape, *projection.shape, heads))
+        calls.append((*rows.shape, *projection.shape, heads))
         out: Tensor = Saves.apply(rows, projection)
         return out
 
@@ -164,7 +164,7 @@ def test_favor_falls_back_where_its_kernels_are_not_built(
     works = support.favor_works.__wrapped__
     with mode():
         assert works(torch.device("cpu"), torch.bfloat16, Heads(2, 8, 12), 40)
-    assert given == [(3, 56, 40, 8, Heads(2, 8, 12))]
+    assert calls == [(3, 56, 40, 8, Heads(2, 8, 12))]
 
     def broken(*_: object) -> Tensor:
         raise RuntimeError("out of resource: shared memory")
@@ -191,7 +191,9 @@ def test_cuts_cover_every_row_once(lengths: list[int], num_heads: int) -> None:
             covered[start : start + count] += 1
         assert (covered == 1).all()
     assert cuts.bounds.tolist() == [int((cuts.pieces[2] < i).sum()) for i in range(len(filled) + 1)]
-    whole = cuts.pieces[1, :-1][cuts.pieces[2, 1:] == cuts.pieces[2, :-1]]  # another piece of the sequence follows
+    whole = cuts.pieces[1, :-1][
+        cuts.pieces[2, 1:] == cuts.pieces[2, :-1]
+    ]  # Pieces that are not the last of their sequence.
     assert (whole % 128 == 0).all()
     assert (whole >= 512).all()
 

@@ -30,9 +30,9 @@ def test_directed_graphs_keep_a_token_a_direction() -> None:
 
 
 def test_tokens_fit_the_data_and_molecules_keep_their_vocabularies() -> None:
-    found = fit_tokens(small().tokens, graph_store(odd_graphs()))
-    assert found.node_features.categories == (4, 3)
-    assert found.edge_features == FeatureSpec(width=3)
+    fitted = fit_tokens(small().tokens, graph_store(odd_graphs()))
+    assert fitted.node_features.categories == (4, 3)
+    assert fitted.edge_features == FeatureSpec(width=3)
     assert fit_tokens(small().tokens, molecule_store()).node_features == small().tokens.node_features
 
 

@@ -1,4 +1,4 @@
-"""What is known of a graph as a whole: carried along, read by the [graph] token."""
+"""What is known about a graph as a whole: carried along with it and read by the [graph] token."""
 
 import pytest
 import torch
@@ -99,9 +99,9 @@ def test_only_the_graph_token_is_changed_by_them() -> None:
     values = []
     for value in (0.0, 3.0):
         batch = GraphBatch.collate([known(graph, value, 0.0)] * 2)
-        found = identify(batch, subject.config.identifiers)
-        assert found is not None
-        values.append(subject.tokenizer(batch, found.to(next(subject.parameters()))))
+        ids = identify(batch, subject.config.identifiers)
+        assert ids is not None
+        values.append(subject.tokenizer(batch, ids.to(next(subject.parameters()))))
     changed = (values[0].values != values[1].values).any(1)
     assert values[0].graph_rows is not None
     assert torch.nonzero(changed).flatten().tolist() == values[0].graph_rows.tolist()
@@ -133,9 +133,9 @@ def test_categories_of_a_graph() -> None:
 
 
 def test_the_configuration_of_a_batch_reads_them() -> None:
-    found = TokensConfig.for_batch(GraphBatch.collate(described()))
-    assert found.graph_features == FeatureSpec(width=WIDTH)
-    assert found.edge_features == FeatureSpec(width=EDGE_WIDTH)
+    config = TokensConfig.for_batch(GraphBatch.collate(described()))
+    assert config.graph_features == FeatureSpec(width=WIDTH)
+    assert config.edge_features == FeatureSpec(width=EDGE_WIDTH)
 
 
 def test_pyg_and_back() -> None:
@@ -165,13 +165,13 @@ def test_cached_eigenvectors_are_the_identifiers_computed(which: str) -> None:
     cached, plain = packed.select(places), batch.select(places)
     assert cached.facts[name].rows.shape == (cached.num_nodes, 5)
     for training, draw in ((False, 0), (False, 3), (True, 0)):
-        found = []
+        identifiers = []
         for each in (cached, plain):
             generator = torch.Generator().manual_seed(7) if training else None
             ids = identify(each, config, training=training, generator=generator, draw=draw)
             assert ids is not None
-            found.append(ids.nodes)
-        torch.testing.assert_close(found[0], found[1], atol=1e-9, rtol=0)
+            identifiers.append(ids.nodes)
+        torch.testing.assert_close(identifiers[0], identifiers[1], atol=1e-9, rtol=0)
 
 
 def test_eigenvectors_for_another_width_are_not_used() -> None:

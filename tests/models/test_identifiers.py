@@ -34,9 +34,9 @@ KINDS = ["orf", "laplacian", "near_orthonormal", "random", "orf_first_order", "r
 
 
 def nodes_of(batch: GraphBatch, config: IdentifierConfig, **options: object) -> torch.Tensor:
-    found = identify(batch, config, **options)  # type: ignore[arg-type]
-    assert found is not None
-    return found.nodes
+    ids = identify(batch, config, **options)  # type: ignore[arg-type]
+    assert ids is not None
+    return ids.nodes
 
 
 @given(graphs(max_nodes=12))
@@ -145,18 +145,18 @@ def test_random_rows_are_unit_gaussians() -> None:
     assert abs(float(ids.mean())) < 0.01
 
 
-def test_first_order_ids_are_one_a_token() -> None:
+def test_first_order_ids_are_one_per_token() -> None:
     batch = GraphBatch.collate([random_graph(3, 5), hyper_with_edges()])
     for kind in ("orf_first_order", "random_first_order"):
-        found = identify(batch, identifiers_of_kind(kind, 20))
-        assert found is not None
-        assert found.edges is not None
-        assert found.hyperedges is not None
-        assert (found.nodes.shape[0], found.edges.shape[0], found.hyperedges.shape[0]) == (5, 6, 1)
-    found = identify(batch, FirstOrderOrfIds(20))
-    assert found is not None
-    assert found.edges is not None
-    tokens = torch.cat([found.nodes[:3], found.edges[:5]])
+        ids = identify(batch, identifiers_of_kind(kind, 20))
+        assert ids is not None
+        assert ids.edges is not None
+        assert ids.hyperedges is not None
+        assert (ids.nodes.shape[0], ids.edges.shape[0], ids.hyperedges.shape[0]) == (5, 6, 1)
+    ids = identify(batch, FirstOrderOrfIds(20))
+    assert ids is not None
+    assert ids.edges is not None
+    tokens = torch.cat([ids.nodes[:3], ids.edges[:5]])
     assert (tokens @ tokens.T - torch.eye(8, dtype=torch.float64)).abs().max() < 1e-12
 
 

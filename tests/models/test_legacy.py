@@ -1,4 +1,4 @@
-"""Model configs of older versions: what did something is kept, the rest is dropped, and the result reads as today's."""
+"""Model configs of older versions: what had an effect is kept, the rest is dropped, and today's classes read it."""
 
 import json
 from copy import deepcopy

@@ -336,9 +336,9 @@ def test_wrong_device_is_named() -> None:
 def test_shapes_without_numbers(training: bool) -> None:
     """The meta device has shapes only, and no autocast: a whole forward asks it for nothing else."""
     graphs = GraphBatch.collate([random_graph(5, 8, seed) for seed in range(3)]).narrowed()
-    known = graphs.with_fact(laplacian_fact(4, "lowest"), torch.randn(15, 4)).to("meta")
+    with_vectors = graphs.with_fact(laplacian_fact(4, "lowest"), torch.randn(15, 4)).to("meta")
     model = small_model(ids=LaplacianIds(4)).to("meta").train(training)
-    assert model(known.select([2, 0])).shape == (2, model.config.head.out_dim)
+    assert model(with_vectors.select([2, 0])).shape == (2, model.config.head.out_dim)
 
 
 def test_what_is_no_graph_is_refused() -> None:

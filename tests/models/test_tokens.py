@@ -297,9 +297,9 @@ def test_places_and_features_are_not_taken_for_each_other() -> None:
 def test_no_step_asks_the_device(layout: Literal["directed", "undirected"]) -> None:
     """On the meta device there is nothing to ask: a batch is cut, identified and laid out from what the host knows."""
     graphs = [random_graph(nodes, 2 * nodes, nodes, undirected=True) for nodes in (1, 5, 9)]
-    known = with_merged_edges(GraphBatch.collate(graphs).narrowed())
-    known = known.with_fact(laplacian_fact(4, "lowest"), torch.randn(known.nodes.total, 4))
-    batch = known.to("meta").select([2, 0, 2])
+    packed = with_merged_edges(GraphBatch.collate(graphs).narrowed())
+    packed = packed.with_fact(laplacian_fact(4, "lowest"), torch.randn(packed.nodes.total, 4))
+    batch = packed.to("meta").select([2, 0, 2])
     config = replace(TokensConfig.for_batch(GraphBatch.collate(graphs)), layout=layout)
     identifiers = LaplacianIds(4, dropout=0.1)
     ids = identify(batch, identifiers, training=True)
@@ -313,11 +313,11 @@ def test_no_step_asks_the_device(layout: Literal["directed", "undirected"]) -> N
 def test_a_matrix_of_zeros_and_ones_is_a_sum_of_embeddings() -> None:
     table = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
     index = torch.tensor([[0, 4], [2, 6], [0, 5]])
-    found = multi_hot(index, table) @ table
+    product = multi_hot(index, table) @ table
     expected = torch.nn.functional.embedding_bag(index, table, mode="sum")
-    assert torch.allclose(found, expected)
-    weights = torch.randn_like(found)
-    (ours,), (theirs,) = (torch.autograd.grad((out * weights).sum(), table) for out in (found, expected))
+    assert torch.allclose(product, expected)
+    weights = torch.randn_like(product)
+    (ours,), (theirs,) = (torch.autograd.grad((out * weights).sum(), table) for out in (product, expected))
     assert torch.allclose(ours, theirs)
     assert multi_hot(index[:0], table).shape == (0, 7)
 
@@ -346,11 +346,11 @@ def test_float_features_are_dropped_in_training_only_and_only_when_asked() -> No
 
     plain, dropping = tokenizer(0.0), tokenizer(0.5)
     before = torch.get_rng_state()
-    wanted = plain(batch, None).nodes
+    undropped = plain(batch, None).nodes
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(dropping.eval()(batch, None).nodes, wanted)
+    assert torch.equal(dropping.eval()(batch, None).nodes, undropped)
     dropped = dropping.train()(batch, None).nodes
-    assert len(torch.unique(wanted, dim=0)) == 1
+    assert len(torch.unique(undropped, dim=0)) == 1
     # Each of three features is kept and doubled or not: eight different rows at most, and several here.
     assert 2 <= len(torch.unique(dropped, dim=0)) <= 8
     with pytest.raises(ValueError, match="feature_dropout is 1"):

@@ -53,12 +53,12 @@ def test_equals_the_authors_equations(case: str) -> None:
     batch = GraphBatch.collate(GRAPHS)
     config = model.config.identifiers
     ids = None if config.kind == "none" else torch.randn(batch.num_nodes, config.dim)
-    found = model(batch, node_ids=ids)
+    outputs = model(batch, node_ids=ids)
     for place, graph in enumerate(GRAPHS):
         rows = slice(*batch.nodes.host[place : place + 2].tolist())
         own = None if ids is None else ids[rows]
         expected = predict(state, HEADS, graph.node_features, graph.edge_index, graph.edge_features, own)
-        assert torch.allclose(found[place], expected, atol=5e-6), case
+        assert torch.allclose(outputs[place], expected, atol=5e-6), case
 
 
 @pytest.mark.parametrize("case", ["laplacian", "orf", "no identifiers, no types", "performer"])
@@ -227,9 +227,9 @@ def test_unset_arguments_and_unknown_tensors_do_no_harm() -> None:
     state = random_state(heads=HEADS)
     expected = model_from_official(state, options())(GRAPHS[0])
     odd = state | {"encoder.other_layers.weight": torch.zeros(1)}
-    found = model_from_official(odd, options(dropout=None, attention_dropout=None, lap_node_id_eig_dropout=None))
-    assert torch.equal(found(GRAPHS[0]), expected)
-    assert not found.training
+    loaded = model_from_official(odd, options(dropout=None, attention_dropout=None, lap_node_id_eig_dropout=None))
+    assert torch.equal(loaded(GRAPHS[0]), expected)
+    assert not loaded.training
 
 
 def test_a_performer_without_its_features_still_becomes_one() -> None:

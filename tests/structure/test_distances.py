@@ -33,14 +33,14 @@ def of_networkx(graph: Graph, limit: int) -> Tensor:
 def test_distances_are_those_of_networkx(members: list[Graph], limit: int, at_once: int) -> None:
     """Graphs with loops, repeated, one-way or no edges, in searches of any size."""
     with mock.patch.object(distances, "_AT_ONCE", at_once):
-        found = hop_distances(GraphBatch.collate(members), limit)
-    assert torch.equal(found, torch.cat([of_networkx(graph, limit) for graph in members]))
+        hops = hop_distances(GraphBatch.collate(members), limit)
+    assert torch.equal(hops, torch.cat([of_networkx(graph, limit) for graph in members]))
 
 
 def test_odd_graphs() -> None:
     members = [Graph(num_nodes=1), Graph(num_nodes=3), path(5), star(6), complete(4), union(path(3), complete(3))]
-    found = hop_distances(GraphBatch.collate(members), 127)
-    assert torch.equal(found, torch.cat([of_networkx(graph, 127) for graph in members]))
+    hops = hop_distances(GraphBatch.collate(members), 127)
+    assert torch.equal(hops, torch.cat([of_networkx(graph, 127) for graph in members]))
     bare = GraphBatch.collate(odd_graphs())
     assert torch.equal(hop_distances(bare, 9), torch.cat([of_networkx(graph, 9) for graph in odd_graphs()]))
 
@@ -64,15 +64,15 @@ def test_cutting_and_computing_commute(members: list[Graph], data: st.DataObject
     """Pairs of a cut batch are those of its own graphs, cut or computed, moved or narrowed."""
     fact = HopDistances(4)
     batch = GraphBatch.collate(members)
-    known = batch.with_fact(fact.name, fact.compute(batch), fact.per)
+    with_fact = batch.with_fact(fact.name, fact.compute(batch), fact.per)
     chosen = data.draw(st.lists(st.integers(0, len(members) - 1), max_size=6))
     expected = fact.compute(batch.select(chosen))
-    for cut in (known.select(chosen), known.to("cpu").select(chosen), known.narrowed().select(chosen)):
-        found = cut.fact(fact.name)
-        assert found is not None
-        assert torch.equal(found, expected)
+    for cut in (with_fact.select(chosen), with_fact.to("cpu").select(chosen), with_fact.narrowed().select(chosen)):
+        rows = cut.fact(fact.name)
+        assert rows is not None
+        assert torch.equal(rows, expected)
         with mock.patch("tokengt.structure.facts.hop_distances", side_effect=AssertionError):
-            assert fact_of(cut, fact) is found
+            assert fact_of(cut, fact) is rows
     assert torch.equal(fact_of(batch.select(chosen), fact), expected)
 
 

@@ -35,7 +35,7 @@ def test_the_same_basis_from_every_solver(
     for place, (matrix, values, vectors) in enumerate(solved):
         ends = Ends.of(len(matrix), 7, both_ends)
         expected = canonical(values, vectors, ends)
-        # Two solvers a graph in turn keep the test short; every solver sees over 400 graphs.
+        # Two solvers per graph, in turn, keep the test short; every solver still sees over 400 graphs.
         for name in (list(SOLVERS) * 2)[place % len(SOLVERS) :][:2]:
             other = canonical(*map(np.ascontiguousarray, SOLVERS[name](matrix)), ends)
             np.testing.assert_allclose(other, expected, atol=1e-6, err_msg=f"graph {place}, {name}")
@@ -73,8 +73,8 @@ def test_pivots_by_hand() -> None:
     plane = torch.tensor([[half, 0], [half, 0], [0, -1.0]]).double()
     turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]]).double()
     for basis in (plane, plane @ turn):
-        found = pivoted_basis(basis[None], 2)[0]
-        np.testing.assert_allclose(found, [[0, 0, 1], [half, half, 0]], atol=1e-12)
+        vectors = pivoted_basis(basis[None], 2)[0]
+        np.testing.assert_allclose(vectors, [[0, 0, 1], [half, half, 0]], atol=1e-12)
 
 
 def test_high_cut_takes_the_first_vectors_of_its_eigenspace() -> None:

@@ -171,11 +171,11 @@ def test_chunks_change_nothing() -> None:
     chunks = list(eigh_by_size(pairs, batch.nodes, chosen, max_entries=60))
     assert len(chunks) > 10
     assert [len(g.members) for g in whole] == [7, 8, 8, 8, 7]
-    found = {int(m): v for chunk in chunks for g in chunk for m, v in zip(g.members, g.values, strict=True)}
-    assert sorted(found) == chosen.tolist()
+    values_of = {int(m): v for chunk in chunks for g in chunk for m, v in zip(g.members, g.values, strict=True)}
+    assert sorted(values_of) == chosen.tolist()
     for group in whole:
         for member, values in zip(group.members.tolist(), group.values, strict=True):
-            np.testing.assert_allclose(found[member], values, atol=1e-12)
+            np.testing.assert_allclose(values_of[member], values, atol=1e-12)
 
 
 def test_threads_are_left_as_they_were() -> None:
@@ -188,11 +188,11 @@ def test_threads_are_left_as_they_were() -> None:
 @pytest.mark.parametrize("which", ["lowest", "both_ends"])
 def test_gpu_agrees_with_cpu(which: str) -> None:
     batch = GraphBatch.collate([*thousand_graphs(), random_graph(90, 4, 0), random_graph(1200, 6, 1)])
-    here, there = (laplacian_eigenvectors(b, 8, which) for b in (batch, batch.to("cuda")))
-    assert there.vectors.is_cuda
-    np.testing.assert_allclose(there.vectors.cpu(), here.vectors, atol=1e-6)
-    np.testing.assert_allclose(there.values.cpu(), here.values, atol=1e-9)
-    assert there.counts.tolist() == here.counts.tolist()
+    on_cpu, on_gpu = (laplacian_eigenvectors(b, 8, which) for b in (batch, batch.to("cuda")))
+    assert on_gpu.vectors.is_cuda
+    np.testing.assert_allclose(on_gpu.vectors.cpu(), on_cpu.vectors, atol=1e-6)
+    np.testing.assert_allclose(on_gpu.values.cpu(), on_cpu.values, atol=1e-9)
+    assert on_gpu.counts.tolist() == on_cpu.counts.tolist()
 
 
 def test_bad_arguments_are_named() -> None:

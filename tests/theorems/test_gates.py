@@ -36,25 +36,25 @@ def test_a_value_passes_through(activation: Activation) -> None:
 
 def test_relu_by_gelu() -> None:
     """Off by 0.17 / c at worst, at c z = 0.75: both numbers to the last digit they are known to."""
-    found = activation_map("relu", "gelu")
+    scalar = activation_map("relu", "gelu")
     assert gelu_to_relu() == pytest.approx(float((F.gelu(GRID) - F.relu(GRID)).abs().max()), rel=1e-5)
-    assert found.error == pytest.approx(0.16997120747990369 / RELU_SCALE, rel=1e-12)
+    assert scalar.error == pytest.approx(0.16997120747990369 / RELU_SCALE, rel=1e-12)
     near = GRID / RELU_SCALE
-    errors = (found(near, "gelu") - F.relu(near)).abs()
-    assert 0.999 * found.error < float(errors.max()) <= found.error * (1 + 1e-9)
-    assert float((found(GRID, "gelu") - F.relu(GRID)).abs().max()) <= found.error + 12 * 2**-52
+    errors = (scalar(near, "gelu") - F.relu(near)).abs()
+    assert 0.999 * scalar.error < float(errors.max()) <= scalar.error * (1 + 1e-9)
+    assert float((scalar(GRID, "gelu") - F.relu(GRID)).abs().max()) <= scalar.error + 12 * 2**-52
 
 
 @pytest.mark.parametrize("pieces", [8, 31, 128, 1000])
 def test_gelu_by_relu_costs_what_it_says(pieces: int) -> None:
-    found = activation_map("gelu", "relu", pieces)
+    scalar = activation_map("gelu", "relu", pieces)
     step = 12 / pieces
-    assert found.error == pytest.approx(step**2 / 8 * math.sqrt(2 / math.pi) + 6 * math.erfc(6 / math.sqrt(2)) / 2)
-    error = float((found(GRID, "relu") - F.gelu(GRID)).abs().max())
-    assert found.error / 3 < error <= found.error
-    assert len(found.inner) == pieces + 1
+    assert scalar.error == pytest.approx(step**2 / 8 * math.sqrt(2 / math.pi) + 6 * math.erfc(6 / math.sqrt(2)) / 2)
+    error = float((scalar(GRID, "relu") - F.gelu(GRID)).abs().max())
+    assert scalar.error / 3 < error <= scalar.error
+    assert len(scalar.inner) == pieces + 1
     far = torch.tensor([-1e9, -7.0, 7.0, 1e9], dtype=torch.float64)
-    assert torch.allclose(found(far, "relu"), F.relu(far), rtol=1e-12, atol=1e-12)
+    assert torch.allclose(scalar(far, "relu"), F.relu(far), rtol=1e-12, atol=1e-12)
 
 
 def test_gelu_by_relu_needs_pieces() -> None:
@@ -101,13 +101,13 @@ def test_gated_units_in_the_production_mlp(kind: TypeKind, given: Activation, wa
     tokens[:, 0, layout.sums(gamma)] = bound
     tokens[:, 1, layout.sums(gamma)] = -bound
     tokens[..., layout.type_id] = layout.identifiers[:, None]
-    found = mlp(tokens.flatten(0, 1)).view_as(tokens)
+    output = mlp(tokens.flatten(0, 1)).view_as(tokens)
     z = tokens[gamma][:, layout.sums(gamma)] + offset
     expected = z if wanted == "identity" else apply_activation(z, wanted)  # type: ignore[arg-type]
-    assert torch.allclose(found[gamma][:, layout.features], expected, rtol=0, atol=scalar.error + 1e-12)
-    assert float(found[gamma][:, layout.width :].abs().max()) == 0
+    assert torch.allclose(output[gamma][:, layout.features], expected, rtol=0, atol=scalar.error + 1e-12)
+    assert float(output[gamma][:, layout.width :].abs().max()) == 0
     others = torch.tensor([0, 1, 3, 4])
-    assert float(found[others].abs().max()) == 0
+    assert float(output[others].abs().max()) == 0
 
 
 @pytest.mark.parametrize("strength", [1e2, 1e9, 1e15])

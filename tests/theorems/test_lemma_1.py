@@ -137,11 +137,11 @@ def test_the_output_is_the_masked_mean_of_the_features() -> None:
     for head, mu in enumerate(patterns(4)):
         attention.out_proj.weight.zero_()
         attention.out_proj.weight[:width, head * width : (head + 1) * width] = torch.eye(width)
-        found = attention(tokens.values, tokens.segments)[:, :width]
+        output = attention(tokens.values, tokens.segments)[:, :width]
         basis = weight_basis_on(tokens.endpoints.T, mu).double()
         rows = basis.sum(1) > 0
         expected = basis @ tokens.values[:, :width] / count_keys(mu, order, nodes)
-        assert torch.allclose(found[rows], expected[rows], atol=1e-12)
+        assert torch.allclose(output[rows], expected[rows], atol=1e-12)
 
 
 def test_empty_patterns_have_no_bound() -> None:

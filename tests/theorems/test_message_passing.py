@@ -39,8 +39,8 @@ def test_a_path_by_hand() -> None:
     for layers, total in (([layer], 17.0), ([layer, layer], 2 * (170.0 - 25.0))):
         ign = message_passing_ign(layers, 3, 3.0)
         assert run(ign, x).tolist() == pytest.approx([total], rel=1e-12)
-        found = compile_ign(ign, 3, 400.0, 3.0)(tensor_graph(x))
-        assert found.flatten().tolist() == pytest.approx([total], rel=1e-10)
+        output = compile_ign(ign, 3, 400.0, 3.0)(tensor_graph(x))
+        assert output.flatten().tolist() == pytest.approx([total], rel=1e-10)
 
 
 @given(
@@ -88,8 +88,8 @@ def test_messages_of_both_ends_and_edge_features(nodes: int, activation: Activat
             new.append(apply_activation(h[i] @ layer.own + total @ layer.message + layer.bias, activation))
         h = torch.stack(new)
     assert torch.allclose(pass_messages(layers, features, adjacency, activation, edges), h, atol=1e-12)
-    found = run(message_passing_ign(layers, nodes, 1.0, activation), graph_tensor(features, adjacency, edges))
-    assert torch.allclose(found, h.sum(0), atol=1e-11)
+    output = run(message_passing_ign(layers, nodes, 1.0, activation), graph_tensor(features, adjacency, edges))
+    assert torch.allclose(output, h.sum(0), atol=1e-11)
 
 
 @pytest.mark.parametrize("activation", BOTH)

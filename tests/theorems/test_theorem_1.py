@@ -73,8 +73,8 @@ def test_transposition_by_hand(activation: Activation) -> None:
     layer.weight[[patterns(4).index(mu) for mu in ((0, 0, 0, 0), (0, 1, 1, 0))]] = 1.0
     layer.bias.copy_(torch.tensor([[10.0], [0.0]]))
     x = torch.arange(16, dtype=torch.float64).view(4, 4, 1)
-    found = encode_tensor(compile_layer(layer, 4, 300.0, 15.0, activation=activation), x)[..., 0]
-    assert torch.allclose(found, x[..., 0].T + 10 * torch.eye(4), atol=1e-11)
+    output = encode_tensor(compile_layer(layer, 4, 300.0, 15.0, activation=activation), x)[..., 0]
+    assert torch.allclose(output, x[..., 0].T + 10 * torch.eye(4), atol=1e-11)
 
 
 @pytest.mark.parametrize("activation", BOTH)
@@ -85,13 +85,13 @@ def test_identifiers_are_kept_and_the_sums_cleared(activation: Activation) -> No
     randomise(layer, generator)
     x, ids = random_tensor(4, 2, 3, 1.0, generator), orthonormal_ids(4, 5, generator)
     layout = Layout(2, 3, 5, "one_hot")
-    found = encode_tensor(compile_layer(layer, 4, 200.0, 1.0, id_dim=5, activation=activation), x, ids)
+    output = encode_tensor(compile_layer(layer, 4, 200.0, 1.0, id_dim=5, activation=activation), x, ids)
     for place in range(2):
         kept = ids[:, None] if place == 0 else ids[None]
-        assert torch.equal(found[..., layout.node_id(place)], kept.expand(4, 4, 5))
+        assert torch.equal(output[..., layout.node_id(place)], kept.expand(4, 4, 5))
     types = torch.eye(2, dtype=torch.float64)[(~torch.eye(4, dtype=torch.bool)).long()]
-    assert torch.equal(found[..., layout.type_id], types)
-    assert float(found[..., layout.input_dim :].abs().max()) < 1e-13
+    assert torch.equal(output[..., layout.type_id], types)
+    assert float(output[..., layout.input_dim :].abs().max()) < 1e-13
 
 
 @pytest.mark.parametrize(("order", "nodes"), [(2, 4), (3, 3)])

@@ -77,10 +77,10 @@ def test_any_network(
         IGNConfig(order, tuple(dims), activation, invariant_dim=2, mlp_dims=tuple(mlp_dims), out_dim=2), seed
     )
     x = random_tensor(nodes, order, dims[0], size, torch.Generator().manual_seed(seed))
-    found = compile_ign(ign, nodes, 700.0, size, types=kind)(tensor_graph(x))
+    output = compile_ign(ign, nodes, 700.0, size, types=kind)(tensor_graph(x))
     wanted = direct(ign, x)
-    assert float((found - wanted).abs().max()) <= ign_bound(ign, nodes, 700.0, size, types=kind)
-    assert float((found - wanted).abs().max()) <= 1e-9 * max(1.0, float(wanted.abs().max()))
+    assert float((output - wanted).abs().max()) <= ign_bound(ign, nodes, 700.0, size, types=kind)
+    assert float((output - wanted).abs().max()) <= 1e-9 * max(1.0, float(wanted.abs().max()))
 
 
 @pytest.mark.parametrize(("order", "nodes", "kind"), [(1, 5, "one_hot"), (2, 4, "one_hot"), (2, 3, "circle")])
@@ -158,16 +158,16 @@ def test_it_is_invariant_as_the_network_is() -> None:
 def test_several_graphs_at_once() -> None:
     ign = random_ign(IGNConfig(2, (2, 3, 2), out_dim=2))
     tensors = [random_tensor(3, 2, 2, 1.0, torch.Generator().manual_seed(seed)) for seed in range(3)]
-    found = compile_ign(ign, 3, 400.0, 1.0)([tensor_graph(x) for x in tensors])
-    assert close(found, torch.cat([direct(ign, x) for x in tensors]))
+    output = compile_ign(ign, 3, 400.0, 1.0)([tensor_graph(x) for x in tensors])
+    assert close(output, torch.cat([direct(ign, x) for x in tensors]))
 
 
 def test_a_float32_network_is_compiled_in_float64() -> None:
     ign = random_ign(IGNConfig(2, (1, 3, 2))).float()
     x = random_tensor(3, 2, 1, 1.0, torch.Generator().manual_seed(0))
-    found = compile_ign(ign, 3, 400.0, 1.0)(tensor_graph(x))
-    assert found.dtype == torch.float64
-    assert close(found, direct(ign.double(), x))
+    output = compile_ign(ign, 3, 400.0, 1.0)(tensor_graph(x))
+    assert output.dtype == torch.float64
+    assert close(output, direct(ign.double(), x))
 
 
 def test_the_last_block_writes_every_class_into_its_own_channels() -> None:
@@ -176,11 +176,11 @@ def test_the_last_block_writes_every_class_into_its_own_channels() -> None:
     x = random_tensor(3, 3, 2, 1.0, torch.Generator().manual_seed(0))
     tuples, layout = Tuples.dense(Segments.uniform(1, 3), 3), Layout(3, 2, 3, "one_hot")
     out = ign.layers[0](x.flatten(0, -2), tuples, tuples)
-    found = encode_tensor(compile_ign(ign, 3, 500.0, 1.0), x).flatten(0, -2)
-    assert float(found[:, : layout.input_dim].abs().max()) == 0
+    channels = encode_tensor(compile_ign(ign, 3, 500.0, 1.0), x).flatten(0, -2)
+    assert float(channels[:, : layout.input_dim].abs().max()) == 0
     for gamma in range(5):
         own = (tuples.classes == gamma)[:, None]
-        assert torch.allclose(found[:, layout.sums(gamma)], out * own, atol=1e-10)
+        assert torch.allclose(channels[:, layout.sums(gamma)], out * own, atol=1e-10)
 
 
 def test_what_it_was_not_compiled_for_is_refused() -> None:
@@ -231,8 +231,8 @@ def test_the_bound_on_every_layer_is_attained_and_held(activation: Activation) -
     assert torch.allclose(out, reach[0][tuples.classes])
     loudest = reach[0].amax(0).expand(16, -1)
     assert torch.allclose(second(loudest, tuples, tuples), reach[1][tuples.classes])
-    found = compile_ign(ign, 4, 400.0, 3.0)(tensor_graph(x.view(4, 4, 2)))
-    assert close(found, direct(ign, x.view(4, 4, 2)))
+    output = compile_ign(ign, 4, 400.0, 3.0)(tensor_graph(x.view(4, 4, 2)))
+    assert close(output, direct(ign, x.view(4, 4, 2)))
 
 
 def test_a_bound_far_too_large_costs_no_precision() -> None:

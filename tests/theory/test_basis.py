@@ -56,12 +56,12 @@ def test_second_order_members_by_hand() -> None:
 def test_every_entry_against_its_definition(q: int, k: int) -> None:
     nodes = 3
     wanted = [[pattern_of((*i, *j)) for j in product(range(nodes), repeat=k)] for i in product(range(nodes), repeat=q)]
-    found = weight_bases(nodes, q, k)
-    assert found.shape == (bell_number(q + k), nodes**q, nodes**k)
+    bases = weight_bases(nodes, q, k)
+    assert bases.shape == (bell_number(q + k), nodes**q, nodes**k)
     for place, pattern in enumerate(patterns(q + k)):
-        assert found[place].tolist() == [[entry == pattern for entry in row] for row in wanted]
+        assert bases[place].tolist() == [[entry == pattern for entry in row] for row in wanted]
     middle = patterns(q + k)[bell_number(q + k) // 2]
-    assert torch.equal(weight_basis(middle, nodes, q), found[bell_number(q + k) // 2])
+    assert torch.equal(weight_basis(middle, nodes, q), bases[bell_number(q + k) // 2])
     for pattern in patterns(q):
         wanted_bias = [pattern_of(i) == pattern for i in product(range(nodes), repeat=q)]
         assert bias_basis(pattern, nodes).flatten().tolist() == wanted_bias

@@ -205,9 +205,9 @@ def test_gradients_agree_with_brute_force(k: int, out: int) -> None:
     layer, x = random_layer(k, out), numbers(source).requires_grad_()
     weights = torch.randn(target.num_tuples, 3, dtype=torch.float64)
     wanted_inputs = (x, layer.weight, layer.bias)
-    found = torch.autograd.grad((layer(x, source, target) * weights).sum(), wanted_inputs)
+    gradients = torch.autograd.grad((layer(x, source, target) * weights).sum(), wanted_inputs)
     wanted = torch.autograd.grad((brute_force(layer, x, source, target) * weights).sum(), wanted_inputs)
-    for mine, theirs in zip(found, wanted, strict=True):
+    for mine, theirs in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-11)
 
 
@@ -258,7 +258,7 @@ def test_expected_nodes_make_the_first_sums_means() -> None:
 
 
 def test_memory_grows_with_the_tuples_not_with_their_pairs() -> None:
-    """What a layer keeps for its gradient on 3,000 tokens is a few rows a token; pairs would be 9,000,000."""
+    """What a layer keeps for its gradient on 3,000 tokens is a few rows per token; pairs would be 9,000,000."""
     graph = from_networkx(nx.gnm_random_graph(1000, 1000, seed=0))
     tokens = Tuples.of_batch(GraphBatch.collate([graph]))
     layer, kept = EquivariantLinear(2, 2, 4, 4), [0]
@@ -397,8 +397,8 @@ def test_the_gpu_agrees() -> None:
     layer = random_layer(2, 2)
     for tuples in (tokens, pairs):
         x = numbers(tuples)
-        there = layer.cuda()(x.cuda(), tuples.to("cuda"), tuples.to("cuda")).cpu()
-        torch.testing.assert_close(there, layer.cpu()(x, tuples, tuples), rtol=0, atol=1e-12)
+        on_gpu = layer.cuda()(x.cuda(), tuples.to("cuda"), tuples.to("cuda")).cpu()
+        torch.testing.assert_close(on_gpu, layer.cpu()(x, tuples, tuples), rtol=0, atol=1e-12)
 
 
 def test_what_does_not_fit_is_named() -> None:

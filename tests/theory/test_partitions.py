@@ -71,10 +71,10 @@ def test_lemma_2_queries_and_keys_of_a_pattern_fill_one_pattern_each(q: int, k: 
     members: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for index in product(nodes, repeat=q + k):
         members.setdefault(pattern_of(index), []).append(index)
-    for pattern, found in members.items():
+    for pattern, indices in members.items():
         split = split_pattern(pattern, q)
-        assert {index[:q] for index in found} == {i for i in product(nodes, repeat=q) if pattern_of(i) == split.query}
-        assert {index[q:] for index in found} == {j for j in product(nodes, repeat=k) if pattern_of(j) == split.key}
+        assert {index[:q] for index in indices} == {i for i in product(nodes, repeat=q) if pattern_of(i) == split.query}
+        assert {index[q:] for index in indices} == {j for j in product(nodes, repeat=k) if pattern_of(j) == split.key}
 
 
 @given(INDICES, INDICES)

@@ -46,8 +46,8 @@ def test_samples_of_one_law_are_separated_as_rarely_as_the_level_says() -> None:
     rejections = 0
     for seed in range(300):
         first, second = torch.randn(2, 40, 5, dtype=torch.float64, generator=generator(seed)).exp()
-        found = compare_samples(first, second, generator(seed), level=0.1, permutations=99)
-        rejections += found.separated
+        result = compare_samples(first, second, generator(seed), level=0.1, permutations=99)
+        rejections += result.separated
     # 30 expected, deviation 5.
     assert 15 <= rejections <= 45
 
@@ -69,8 +69,8 @@ def test_heads_are_the_basis_where_identifiers_are_orthonormal() -> None:
         for head, pattern in enumerate(patterns(4)):
             wanted = weight_basis_on(tokens.endpoints.T, pattern).double()
             rows = wanted.sum(1) > 0
-            found = maps[layer][0][head][rows]
-            assert torch.allclose(found, wanted[rows] / wanted[rows].sum(1, keepdim=True), atol=1e-6)
+            head_rows = maps[layer][0][head][rows]
+            assert torch.allclose(head_rows, wanted[rows] / wanted[rows].sum(1, keepdim=True), atol=1e-6)
 
 
 def test_hexagon_and_two_triangles_need_identifiers() -> None:

@@ -23,11 +23,11 @@ def claims(order: int, nodes: int | None = None, sharpness: float = 1000.0) -> l
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_no_claim_fails(order: int) -> None:
-    found = claims(order)
-    assert len(found) == CLAIMS
-    silent = [claim for claim in found if claim.verdict == "not applicable"]
+    measured = claims(order)
+    assert len(measured) == CLAIMS
+    silent = [claim for claim in measured if claim.verdict == "not applicable"]
     assert len(silent) == (3 if order == 1 else 0)
-    for claim in found:
+    for claim in measured:
         if claim in silent:
             assert claim.measured is None
             assert claim.note
@@ -114,8 +114,8 @@ def test_a_block_that_knows_where_it_is_is_noticed(monkeypatch: pytest.MonkeyPat
     real = room.encode_tensor
 
     def crooked(*given: Any) -> torch.Tensor:
-        found = real(*given)
-        return found + 1e-8 * torch.arange(len(found)).view(-1, *[1] * (found.ndim - 1))
+        out = real(*given)
+        return out + 1e-8 * torch.arange(len(out)).view(-1, *[1] * (out.ndim - 1))
 
     monkeypatch.setattr(room, "encode_tensor", crooked)
     assert failed(2, 3) == {"Section 3.2"}
@@ -139,7 +139,7 @@ def test_isomorphism_types_by_hand() -> None:
     triples = isomorphism_types(two_triangles(), 3)
     assert triples.shape == (6, 6, 6, 3)
     closed = triples.prod(-1)
-    assert int(closed.sum()) == 12  # two triangles, six orders each
+    assert int(closed.sum()) == 12  # Two triangles have six orders each.
     assert int(isomorphism_types(star(3), 3).prod(-1).sum()) == 0
 
 

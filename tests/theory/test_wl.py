@@ -68,7 +68,7 @@ def test_colours_of_a_path_are_distances_from_its_ends() -> None:
 
 def test_a_regular_graph_has_one_colour() -> None:
     assert colour_refinement(cycle(7)).unique().numel() == 1
-    assert k_wl(cycle(5), 2).unique().numel() == 3  # equal, joined, apart
+    assert k_wl(cycle(5), 2).unique().numel() == 3  # The colours of pairs are: equal, joined, apart.
 
 
 def test_3_wl_colours_pairs_of_a_cycle_by_distance() -> None:
@@ -235,10 +235,10 @@ def test_3_wl_tells_no_strongly_regular_graphs_apart(data: Path) -> None:
 )
 def test_3_wl_scores_on_brec_as_published(data: Path, category: BrecCategory, pairs: int, separated: int) -> None:
     """Wang and Zhang 2024: 3-WL tells all basic, simple regular and extension pairs apart, none strongly regular."""
-    found = brec_pairs(data, category)
-    assert len(found) == pairs
-    assert sum(separated_by_wl(first, second, 3) for first, second in found) == separated
-    assert not any(separated_by_wl(first, second, 1) for first, second in found)
+    all_pairs = brec_pairs(data, category)
+    assert len(all_pairs) == pairs
+    assert sum(separated_by_wl(first, second, 3) for first, second in all_pairs) == separated
+    assert not any(separated_by_wl(first, second, 1) for first, second in all_pairs)
 
 
 def test_graph6_is_read_as_networkx_does(data: Path) -> None:

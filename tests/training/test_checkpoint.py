@@ -29,23 +29,23 @@ EXAMPLE = Checkpoint(
 def test_everything_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "last.safetensors"
     write_checkpoint(file, EXAMPLE)
-    found = read_checkpoint(file)
-    assert found.state == EXAMPLE.state
-    assert found.tensors.keys() == EXAMPLE.tensors.keys()
+    checkpoint = read_checkpoint(file)
+    assert checkpoint.state == EXAMPLE.state
+    assert checkpoint.tensors.keys() == EXAMPLE.tensors.keys()
     for name, tensor in EXAMPLE.tensors.items():
-        assert found.tensors[name].dtype == tensor.dtype
-        assert torch.equal(found.tensors[name], tensor)
-    assert found.under("optimizer.0").keys() == {"step", "none"}
+        assert checkpoint.tensors[name].dtype == tensor.dtype
+        assert torch.equal(checkpoint.tensors[name], tensor)
+    assert checkpoint.under("optimizer.0").keys() == {"step", "none"}
 
 
 def test_records_keep_the_order_of_their_fields(tmp_path: Path) -> None:
-    """Else the metrics of a resumed run would be other bytes."""
+    """Otherwise the metrics of a resumed run would be written as other bytes."""
     write_checkpoint(tmp_path / "last.safetensors", EXAMPLE)
     assert list(read_checkpoint(tmp_path / "last.safetensors").state["records"][0]) == ["b", "a"]
 
 
 def test_the_same_content_is_the_same_bytes(tmp_path: Path) -> None:
-    """In every process: hash tables that are seeded anew must not show."""
+    """In every process: the order of a hash table, which is seeded anew each time, must not be seen in the file."""
     code = (
         "import sys, torch; from pathlib import Path; from tokengt.training.checkpoint import *\n"
         "for n in range(8): write_checkpoint(Path(sys.argv[1]) / f'{n}', "

@@ -102,11 +102,11 @@ def test_a_run_stopped_at_any_step_ends_as_if_it_was_not(
         folder = tmp_path / str(steps)
         with pytest.raises(Stopped):
             trainer(data, RECIPE, folder, progress=StopAfter(steps)).run()
-        torch.manual_seed(steps)  # whatever the generator of the new process is at
+        torch.manual_seed(steps)  # The generator of the new process may be in any state.
         again = trainer(data, RECIPE, folder)
-        found = again.run(resume=True)
-        assert json.dumps(found.records) == json.dumps(expected.records)
-        assert found.best_epoch == expected.best_epoch
+        state = again.run(resume=True)
+        assert json.dumps(state.records) == json.dumps(expected.records)
+        assert state.best_epoch == expected.best_epoch
         for name, tensor in weights(whole).items():
             torch.testing.assert_close(again.model.state_dict()[name], tensor, rtol=0, atol=0)
 
@@ -129,10 +129,10 @@ def test_another_number_of_threads_is_said(
     data: tuple[Parts, Task, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer(data, RECIPE, tmp_path).run()
-    told: list[str] = []
+    warnings: list[str] = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
-    trainer(data, RECIPE, tmp_path, warn=told.append).run(resume=True)
-    assert any("threads was 1 and is 5" in sentence for sentence in told)
+    trainer(data, RECIPE, tmp_path, warn=warnings.append).run(resume=True)
+    assert any("threads was 1 and is 5" in sentence for sentence in warnings)
 
 
 def test_torn_checkpoints_are_named_and_training_begins_anew(data: tuple[Parts, Task, Store], tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_torn_checkpoints_are_named_and_training_begins_anew(data: tuple[Parts, 
     expected = first.run()
     for file in (tmp_path / "checkpoints").iterdir():
         file.write_bytes(file.read_bytes()[:100])
-    told: list[str] = []
-    again = trainer(data, RECIPE, tmp_path, warn=told.append)
+    warnings: list[str] = []
+    again = trainer(data, RECIPE, tmp_path, warn=warnings.append)
     assert again.run(resume=True).records == expected.records
-    assert len([sentence for sentence in told if "starting anew" in sentence]) == 2
+    assert len([sentence for sentence in warnings if "starting anew" in sentence]) == 2
 
 
 def test_stopped_again_while_writing_a_torn_checkpoint_anew_the_whole_one_is_left(
@@ -193,8 +193,8 @@ def test_the_best_epoch_is_kept_and_patience_ends_training(data: tuple[Parts, Ta
     assert state.best_epoch == values.index(min(values)) + 1
     assert len(values) == state.best_epoch + 3 < 40
     output = subject.outputs(subject.parts.valid)
-    found = data[1].predictions(output) - data[2].targets[subject.parts.valid.places]
-    assert float(found.square().mean().sqrt()) == pytest.approx(min(values), rel=1e-6)
+    errors = data[1].predictions(output) - data[2].targets[subject.parts.valid.places]
+    assert float(errors.square().mean().sqrt()) == pytest.approx(min(values), rel=1e-6)
 
 
 def test_without_a_metric_to_choose_by_the_first_epoch_is_not_kept() -> None:

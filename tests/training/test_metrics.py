@@ -30,20 +30,20 @@ def arrays(rows: list[tuple[int, bool]]) -> tuple[np.ndarray, np.ndarray]:
 
 def test_regression_worked_by_hand() -> None:
     """Errors 1, -1, 2 on labels 1, 2, 6 (mean 3, spread 14); the row without a label is not there."""
-    found = metrics(Task("regression", ("y",)), table((2,), (1,), (8,), (99,)), table((1,), (2,), (6,), (NAN,)))
-    assert found == {"rmse": pytest.approx(math.sqrt(2)), "mae": pytest.approx(4 / 3), "r2": pytest.approx(1 - 6 / 14)}
-    assert list(found) == ["rmse", "mae", "r2"]
+    values = metrics(Task("regression", ("y",)), table((2,), (1,), (8,), (99,)), table((1,), (2,), (6,), (NAN,)))
+    assert values == {"rmse": pytest.approx(math.sqrt(2)), "mae": pytest.approx(4 / 3), "r2": pytest.approx(1 - 6 / 14)}
+    assert list(values) == ["rmse", "mae", "r2"]
 
 
 def test_several_targets_are_averaged_and_named() -> None:
     """b has one label: an error, no spread. c has none at all."""
     task = Task("regression", ("a", "b", "c"))
     targets = table((1, 0, NAN), (3, NAN, NAN))
-    found = metrics(task, table((1, 4, 0), (3, 5, 0)), targets)
-    assert found == {
+    values = metrics(task, table((1, 4, 0), (3, 5, 0)), targets)
+    assert values == {
         "rmse": 2, "mae": 2, "r2": 1, "rmse/a": 0, "rmse/b": 4, "mae/a": 0, "mae/b": 4, "r2/a": 1
     }  # fmt: skip
-    assert describe(found) == "rmse 2, mae 2, r2 1"
+    assert describe(values) == "rmse 2, mae 2, r2 1"
 
 
 def test_describe_is_one_short_line() -> None:
@@ -89,21 +89,21 @@ def test_average_precision_by_thresholds(rows: list[tuple[int, bool]]) -> None:
 def test_binary_leaves_out_what_is_undefined() -> None:
     """b has positives only: no ranking, but an accuracy. One half counts as positive."""
     targets = table((0, 1), (1, 1), (1, NAN), (0, 1))
-    found = metrics(BINARY, table((0.2, 0.5), (0.9, 0.4), (0.3, 0.1), (0.3, 0.8)), targets)
-    assert found["roc_auc"] == found["roc_auc/a"] == 0.875
-    assert "roc_auc/b" not in found
-    assert "average_precision/b" not in found
-    assert found["accuracy/a"] == 0.75
-    assert found["accuracy/b"] == pytest.approx(2 / 3)
-    assert found["accuracy"] == pytest.approx((3 / 4 + 2 / 3) / 2)
+    values = metrics(BINARY, table((0.2, 0.5), (0.9, 0.4), (0.3, 0.1), (0.3, 0.8)), targets)
+    assert values["roc_auc"] == values["roc_auc/a"] == 0.875
+    assert "roc_auc/b" not in values
+    assert "average_precision/b" not in values
+    assert values["accuracy/a"] == 0.75
+    assert values["accuracy/b"] == pytest.approx(2 / 3)
+    assert values["accuracy"] == pytest.approx((3 / 4 + 2 / 3) / 2)
 
 
 @pytest.mark.parametrize("task", [Task("regression", ("y",)), Task("binary", ("y",)), MULTICLASS])
 def test_without_labels_all_is_nan(task: Task) -> None:
-    found = metrics(task, torch.zeros(2, task.out_dim), torch.full((2, 1), NAN))
-    assert len(found) == 3
-    assert all(math.isnan(value) for value in found.values())
-    assert next(iter(found)) == task.metric
+    values = metrics(task, torch.zeros(2, task.out_dim), torch.full((2, 1), NAN))
+    assert len(values) == 3
+    assert all(math.isnan(value) for value in values.values())
+    assert next(iter(values)) == task.metric
 
 
 @pytest.mark.parametrize("task", [Task("regression", ("y",)), Task("binary", ("y",)), MULTICLASS])
@@ -116,8 +116,8 @@ def test_multiclass_worked_by_hand() -> None:
     """Labels x x y; guesses x y y. F1 of x: 2/3, of y: 2/3; z never occurs and does not count."""
     predictions = table((0.5, 0.25, 0.25), (0.25, 0.5, 0.25), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     targets = table((0,), (0,), (1,), (NAN,))
-    found = metrics(MULTICLASS, predictions, targets)
-    assert found == {
+    values = metrics(MULTICLASS, predictions, targets)
+    assert values == {
         "accuracy": pytest.approx(2 / 3),
         "macro_f1": pytest.approx(2 / 3),
         "cross_entropy": pytest.approx((math.log(2) + math.log(4)) / 3),
@@ -127,8 +127,8 @@ def test_multiclass_worked_by_hand() -> None:
 
 
 def test_a_certain_mistake_costs_much_but_not_infinity() -> None:
-    found = metrics(MULTICLASS, table((1, 0, 0)), table((1,)))
-    assert 700 < found["cross_entropy"] < 710
+    values = metrics(MULTICLASS, table((1, 0, 0)), table((1,)))
+    assert 700 < values["cross_entropy"] < 710
 
 
 @pytest.mark.parametrize("kind", ["regression", "binary"])
@@ -136,5 +136,5 @@ def test_the_floor_scores_as_it_must(kind: str) -> None:
     """The mean explains nothing, and one probability for all ranks nothing."""
     targets = table((0,), (1,), (1,), (0,), (1,))
     task = Task.fit(kind, targets, ["y"])  # type: ignore[arg-type]
-    found = metrics(task, task.floor(targets, 5), targets)
-    assert found["r2" if kind == "regression" else "roc_auc"] == pytest.approx(0.0 if kind == "regression" else 0.5)
+    values = metrics(task, task.floor(targets, 5), targets)
+    assert values["r2" if kind == "regression" else "roc_auc"] == pytest.approx(0.0 if kind == "regression" else 0.5)

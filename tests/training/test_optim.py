@@ -51,9 +51,9 @@ def test_the_average_by_hand() -> None:
     average = MovingAverage([weight], 0.5)
     with torch.no_grad():
         weight.fill_(10.0)
-    average.update(0)  # decay 1/10
+    average.update(0)  # The decay is 1/10.
     assert float(average.values[0]) == pytest.approx(9.0)
-    average.update(100)  # decay min(0.5, 101/110)
+    average.update(100)  # The decay is min(0.5, 101/110).
     assert float(average.values[0]) == pytest.approx(9.5)
 
 

@@ -49,7 +49,7 @@ def texts(figure: Figure) -> str:
     """All words of a figure."""
     from matplotlib.text import Text
 
-    return "\n".join(found.get_text() for found in figure.findobj(Text))
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
 
 
 @pytest.mark.parametrize(("task", "best"), [(REGRESSION, (3, 0.5)), (Task("binary", ("y",)), (2, 0.9))])

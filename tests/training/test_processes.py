@@ -42,11 +42,11 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def assert_same_losses(folder: Path, alone: Path) -> None:
-    found, expected = records(folder), records(alone)
-    assert [record["step"] for record in found] == [record["step"] for record in expected]
+    shared, expected = records(folder), records(alone)
+    assert [record["step"] for record in shared] == [record["step"] for record in expected]
     assert expected[-1]["step"] >= 20
     for name in ("train_loss", "valid_loss"):
-        ours, theirs = ([record[name] for record in each] for each in (found, expected))
+        ours, theirs = ([record[name] for record in each] for each in (shared, expected))
         assert ours == pytest.approx(theirs, abs=1e-10, rel=0)
     assert len({record["train_loss"] for record in expected}) == len(expected)
 
@@ -59,9 +59,9 @@ def train_with(processes: int, source: Path, folder: Path, *more: str, recipe: M
 
 def test_two_processes_lose_as_one(source: Path, alone: Path) -> None:
     folder = source.with_name("two")
-    said = train_with(2, source, folder)
+    output = train_with(2, source, folder)
     assert_same_losses(folder, alone)
-    assert said.count("open ") == 1  # the second process says nothing
+    assert output.count("open ") == 1  # The second process says nothing.
 
 
 def test_two_processes_that_share_the_weights_lose_as_one(source: Path, alone: Path) -> None:

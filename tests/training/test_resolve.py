@@ -89,9 +89,16 @@ def test_parts_that_do_not_go_together_are_refused_and_the_remedy_works(tmp_path
 
 
 def test_what_follows_from_the_targets_cannot_be_set(tmp_path: Path) -> None:
-    for preset, path in (("small", "head.out_dim"), ("gin", "out_dim"), ("gin", "level")):
+    for preset, path, value in (("small", "head.out_dim", "3"), ("gin", "out_dim", "3"), ("gin", "level", "node")):
         with pytest.raises(ValueError, match=f"setting 'model.{path}' follows from the targets"):
-            resolved(molecule_store(), tmp_path, preset=preset, settings={f"model.{path}": "3"})
+            resolved(molecule_store(), tmp_path, preset=preset, settings={f"model.{path}": value})
+
+
+def test_a_setting_that_does_not_exist_is_refused_before_any_data_is_read() -> None:
+    with pytest.raises(ValueError, match=r"model.encoder.num_layer is unknown .did you mean num_layers"):
+        TrainRequest(settings={"model.encoder.num_layer": "3"})
+    with pytest.raises(ValueError, match=r"training.epoch is unknown .did you mean epochs"):
+        TrainRequest(settings={"training.epoch": "3"})
 
 
 def test_a_preset_of_another_kind_fits_itself(tmp_path: Path) -> None:

@@ -165,9 +165,9 @@ def test_half_precision_outputs_are_summed_in_float32(task: Task) -> None:
 
 
 def test_predictions_are_in_natural_units() -> None:
-    found = REGRESSION.predictions(torch.tensor([[1.0, 2.0]]))
-    assert found.dtype == torch.float64
-    assert found.tolist() == [[3.0, -1.0]]
+    predictions = REGRESSION.predictions(torch.tensor([[1.0, 2.0]]))
+    assert predictions.dtype == torch.float64
+    assert predictions.tolist() == [[3.0, -1.0]]
     assert BINARY.predictions(torch.tensor([[0.0, math.log(3)]]))[0].tolist() == pytest.approx([0.5, 0.75])
     assert MULTICLASS.predictions(torch.tensor([[0.0, math.log(2), 0.0]]))[0].tolist() == pytest.approx(
         [0.25, 0.5, 0.25]

@@ -17,7 +17,7 @@ TINY: Mapping[str, Any] = {
     "model.identifiers.dim": 4,
     "training.epochs": 2,
 }
-# Nothing left to chance: two ways to take the same step can be compared.
+# Without dropout and other chance, so that two ways to take the same step can be compared.
 EXACT: Mapping[str, Any] = {
     **TINY,
     "model.encoder.mlp_dropout": 0,

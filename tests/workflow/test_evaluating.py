@@ -26,16 +26,18 @@ def test_numbers_by_hand(predictor: Predictor, tmp_path: Path) -> None:
     labels = [("1", "2"), ("", "3"), ("1", "1"), ("0", ""), ("", "")]
     rows = [(text, *own) for text, own in zip(texts, labels, strict=True)]
     source = write_csv(tmp_path / "test.csv", ("smiles", "y", "z"), rows)
-    found = evaluate(predictor, source, quiet=True, out=tmp_path / "out")
+    evaluation = evaluate(predictor, source, quiet=True, out=tmp_path / "out")
     good = predictor.predict([texts[0], texts[1], texts[3]]).mean
     y = np.array([good[0, 0] - 1, good[2, 0] - 0])
     z = np.array([good[0, 1] - 2, good[1, 1] - 3])
-    assert found.metrics["rmse/y"] == pytest.approx(np.sqrt((y**2).mean()), rel=1e-5)
-    assert found.metrics["mae/z"] == pytest.approx(np.abs(z).mean(), rel=1e-5)
-    assert found.metrics["rmse"] == pytest.approx((found.metrics["rmse/y"] + found.metrics["rmse/z"]) / 2)
-    assert (found.rows, found.rejected, found.strange) == (3, 1, 0)
-    assert "over 3 rows, 1 rows rejected" in str(found)
-    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["metrics"] == pytest.approx(found.metrics)
+    assert evaluation.metrics["rmse/y"] == pytest.approx(np.sqrt((y**2).mean()), rel=1e-5)
+    assert evaluation.metrics["mae/z"] == pytest.approx(np.abs(z).mean(), rel=1e-5)
+    assert evaluation.metrics["rmse"] == pytest.approx(
+        (evaluation.metrics["rmse/y"] + evaluation.metrics["rmse/z"]) / 2
+    )
+    assert (evaluation.rows, evaluation.rejected, evaluation.strange) == (3, 1, 0)
+    assert "over 3 rows, 1 rows rejected" in str(evaluation)
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["metrics"] == pytest.approx(evaluation.metrics)
     assert (tmp_path / "out" / "parity.png").is_file()
 
 
@@ -43,10 +45,10 @@ def test_the_test_part_evaluates_as_its_run_says(tmp_path: Path) -> None:
     source = molecule_csv(tmp_path / "data.csv")
     predictor = train_small(source, tmp_path / "run", ("y", "z"))
     rows = [(row["smiles"], row["y"], row["z"]) for row in read_csv(tmp_path / "run" / "predictions.csv")]
-    found = evaluate(predictor, write_csv(tmp_path / "test.csv", ("smiles", "y", "z"), rows), quiet=True)
-    told = json.loads((tmp_path / "run" / "summary.json").read_text())["test"]
-    assert {name: value for name, value in found.metrics.items() if value == value} == pytest.approx(
-        {name: value for name, value in told.items() if value is not None}, rel=1e-4
+    evaluation = evaluate(predictor, write_csv(tmp_path / "test.csv", ("smiles", "y", "z"), rows), quiet=True)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())["test"]
+    assert {name: value for name, value in evaluation.metrics.items() if value == value} == pytest.approx(
+        {name: value for name, value in summary.items() if value is not None}, rel=1e-4
     )
 
 
@@ -55,13 +57,13 @@ def test_classes_in_another_order_and_of_another_kind(tmp_path: Path) -> None:
     labels = ["b" if value > -3 else "a" for value in values]
     source = write_csv(tmp_path / "data.csv", ("smiles", "kind"), zip(smiles, labels, strict=True))
     predictor = train_small(source, tmp_path / "run", "kind", task="multiclass")
-    told = [predictor.task.classes[place] for place in predictor.predict(smiles).mean.argmax(1)]  # type: ignore[index]
+    predicted = [predictor.task.classes[place] for place in predictor.predict(smiles).mean.argmax(1)]  # type: ignore[index]
     some = [("b", smiles[0], "b"), ("zebra", smiles[1], ""), ("b", smiles[2], "b"), ("", smiles[3], "")]
     test = write_csv(tmp_path / "test.csv", ("kind", "smiles", "x"), some)
-    found = evaluate(predictor, test, quiet=True)
-    assert (found.rows, found.strange) == (2, 1)
-    assert found.metrics["accuracy"] == np.mean([told[place] == "b" for place in (0, 2)])
-    assert "1 labels of a class the run does not know" in str(found)
+    evaluation = evaluate(predictor, test, quiet=True)
+    assert (evaluation.rows, evaluation.strange) == (2, 1)
+    assert evaluation.metrics["accuracy"] == np.mean([predicted[place] == "b" for place in (0, 2)])
+    assert "1 labels of a class the run does not know" in str(evaluation)
 
 
 def test_a_frame_and_a_store_are_a_file(predictor: Predictor, tmp_path: Path) -> None:

@@ -143,11 +143,11 @@ def test_scaffolds_stay_together(tmp_path: Path) -> None:
     train_small(source, tmp_path / "run", ("y", "z"), split="scaffold")
     from tokengt.interop.molecules import scaffolds
 
-    found: dict[str, set[str]] = {}
+    parts_by_scaffold: dict[str, set[str]] = {}
     parts = [row["part"] for row in read_csv(tmp_path / "run" / "split.csv")]
     for name, part in zip(scaffolds(molecules(40)[0]), parts, strict=True):
-        found.setdefault(name, set()).add(part)
-    assert all(len(each) == 1 for each in found.values())
+        parts_by_scaffold.setdefault(name, set()).add(part)
+    assert all(len(each) == 1 for each in parts_by_scaffold.values())
 
 
 @pytest.mark.parametrize(
@@ -227,14 +227,14 @@ def datas(count: int, seed: int = 0) -> list[Any]:
     """Rings of 4 to 9 nodes with float features; y is about their mean."""
     data_module = pytest.importorskip("torch_geometric.data")
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    rings = []
     for place in range(count):
         size = 4 + place % 6
         ring = torch.arange(size)
         index = torch.stack([torch.cat([ring, ring.roll(-1)]), torch.cat([ring.roll(-1), ring])])
         x = torch.randn(size, 3, generator=generator)
-        found.append(data_module.Data(x=x, edge_index=index, y=x.mean().view(1, 1)))
-    return found
+        rings.append(data_module.Data(x=x, edge_index=index, y=x.mean().view(1, 1)))
+    return rings
 
 
 def test_pyg_graphs_in_memory_and_in_a_file_train_the_same_model(tmp_path: Path) -> None:
@@ -242,10 +242,10 @@ def test_pyg_graphs_in_memory_and_in_a_file_train_the_same_model(tmp_path: Path)
     torch.save(graphs, tmp_path / "data.pt")
     for name, data in (("list", graphs), ("file", tmp_path / "data.pt")):
         predictor = train_small(data, tmp_path / name)
-        found = predictor.predict(graphs).mean
-        assert found.shape == (24, 1)
+        predictions = predictor.predict(graphs).mean
+        assert predictions.shape == (24, 1)
         alone = np.concatenate([predictor.predict(graph).mean for graph in graphs])
-        assert np.abs(found - alone).max() <= 1e-5
+        assert np.abs(predictions - alone).max() <= 1e-5
     for file in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "list" / file).read_bytes() == (tmp_path / "file" / file).read_bytes()
     bare = [graph.clone() for graph in graphs]
@@ -254,8 +254,8 @@ def test_pyg_graphs_in_memory_and_in_a_file_train_the_same_model(tmp_path: Path)
     torch.save(bare, tmp_path / "new.pt")
     done = predict_file(load(tmp_path / "file"), tmp_path / "new.pt", tmp_path / "out.csv", quiet=True)
     assert (done.rows, done.bad) == (24, 0)
-    told = [float(row["predicted_y"]) for row in read_csv(tmp_path / "out.csv")]
-    assert told == pytest.approx(found[:, 0], abs=1e-5)
+    written = [float(row["predicted_y"]) for row in read_csv(tmp_path / "out.csv")]
+    assert written == pytest.approx(predictions[:, 0], abs=1e-5)
 
 
 @pytest.mark.parametrize("level", ["node", "edge"])
@@ -286,8 +286,8 @@ def test_rows_of_one_graph_are_split_by_its_masks(tmp_path: Path, level: str) ->
         assert [split.count(part) for part in ("train", "valid", "test")] == [rows * 3 // 5, rows // 5, rows // 5]
         assert predictor.predict(graph).mean.shape == (rows, 3)
         predict_file(predictor, tmp_path / "graph.pt", tmp_path / f"{name}.csv", quiet=True)
-        told = read_csv(tmp_path / f"{name}.csv")
-        assert [int(row[level]) for row in told] == list(range(rows))
+        predicted = read_csv(tmp_path / f"{name}.csv")
+        assert [int(row[level]) for row in predicted] == list(range(rows))
 
 
 def test_labels_of_nodes_in_many_graphs(tmp_path: Path) -> None:
@@ -359,14 +359,14 @@ def test_graphs_with_features_of_their_own_are_predicted_as_they_were_tested(tmp
     generator = torch.Generator().manual_seed(0)
     datas = []
     for place in range(30):
-        known = 100 + 50 * torch.rand(1, 2, generator=generator)
+        numbers = 100 + 50 * torch.rand(1, 2, generator=generator)
         edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-        y = known.sum()[None] / 100 + place % 2
-        datas.append(Data(x=torch.rand(3, 2, generator=generator), edge_index=edges, graph_features=known, y=y))
+        y = numbers.sum()[None] / 100 + place % 2
+        datas.append(Data(x=torch.rand(3, 2, generator=generator), edge_index=edges, graph_features=numbers, y=y))
     predictor = train_small(datas, tmp_path / "run")
-    told = {int(row["line"]) - 1: float(row["predicted_y"]) for row in read_csv(tmp_path / "run" / "predictions.csv")}
-    assert len(told) == 3
-    for place, value in told.items():
+    tested = {int(row["line"]) - 1: float(row["predicted_y"]) for row in read_csv(tmp_path / "run" / "predictions.csv")}
+    assert len(tested) == 3
+    for place, value in tested.items():
         assert predictor.predict([datas[place]]).mean[0, 0] == pytest.approx(value, rel=1e-5)
     moved = Data(x=datas[0].x, edge_index=datas[0].edge_index, graph_features=datas[0].graph_features + 100)
     assert abs(predictor.predict([moved])[0, 0] - predictor.predict([datas[0]])[0, 0]) > 1e-3

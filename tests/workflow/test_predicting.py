@@ -36,18 +36,18 @@ def test_every_row_comes_back_in_order_with_its_columns(predictor: Predictor, tm
     names = ["plain", 'with "quotes", commas', "übér", "blank", "line\nbreak", "again", "atom", "salt"]
     rows = [(name, text, place) for place, (name, text) in enumerate(zip(names, texts, strict=True))]
     source = write_csv(tmp_path / "new.csv", ("name", "smiles", "number"), rows)
-    done, found = predict(predictor, source)
+    done, rows_out = predict(predictor, source)
     assert done == Predicted(8, 3)
-    assert list(found[0]) == ["name", "smiles", "number", "predicted_y", "predicted_z", "reason"]
-    assert [row["name"] for row in found] == names
-    assert [row["smiles"] for row in found] == texts
-    assert [row["number"] for row in found] == [str(place) for place in range(8)]
-    for place, row in enumerate(found):
+    assert list(rows_out[0]) == ["name", "smiles", "number", "predicted_y", "predicted_z", "reason"]
+    assert [row["name"] for row in rows_out] == names
+    assert [row["smiles"] for row in rows_out] == texts
+    assert [row["number"] for row in rows_out] == [str(place) for place in range(8)]
+    for place, row in enumerate(rows_out):
         bad = place in (1, 3, 4)
         assert bool(row["reason"]) == bad
         assert (row["predicted_y"] == "") == bad
         assert (row["predicted_z"] == "") == bad
-    assert found[0]["predicted_y"] == found[5]["predicted_y"]
+    assert rows_out[0]["predicted_y"] == rows_out[5]["predicted_y"]
 
 
 def test_alone_in_chunks_and_among_bad_rows_the_numbers_agree(
@@ -58,12 +58,12 @@ def test_alone_in_chunks_and_among_bad_rows_the_numbers_agree(
     _, together = predict(predictor, source)
     assert numbers(together) == pytest.approx(expected, abs=1e-5)
     mixed = write_csv(tmp_path / "mixed.csv", ("smiles",), [[part] for text in TEXTS for part in (text, "C1CC")])
-    _, found = predict(predictor, mixed)
-    assert numbers(found[::2]) == pytest.approx(expected, abs=1e-5)
+    _, rows_out = predict(predictor, mixed)
+    assert numbers(rows_out[::2]) == pytest.approx(expected, abs=1e-5)
     monkeypatch.setattr(predicting, "_CHUNK", 1)
     _, alone = predict(predictor, mixed)
     assert numbers(alone[::2]) == pytest.approx(expected, abs=1e-5)
-    assert [row["reason"] for row in alone] == [row["reason"] for row in found]
+    assert [row["reason"] for row in alone] == [row["reason"] for row in rows_out]
 
 
 def test_the_same_file_gives_the_same_bytes(predictor: Predictor, tmp_path: Path) -> None:
@@ -76,12 +76,12 @@ def test_the_same_file_gives_the_same_bytes(predictor: Predictor, tmp_path: Path
 def test_names_that_are_taken_are_told_apart(predictor: Predictor, tmp_path: Path) -> None:
     columns = ("smiles", "predicted_y", "reason", "predicted_y_")
     source = write_csv(tmp_path / "new.csv", columns, [(TEXTS[0], "mine", "why", "too"), ("C1", "x", "", "")])
-    _, found = predict(predictor, source)
-    assert list(found[0]) == [*columns, "predicted_y__", "predicted_z", "reason_"]
-    assert (found[0]["predicted_y"], found[0]["reason"], found[0]["predicted_y_"]) == ("mine", "why", "too")
-    assert found[0]["predicted_y__"]
-    assert found[0]["reason_"] == ""
-    assert found[1]["reason_"]
+    _, rows_out = predict(predictor, source)
+    assert list(rows_out[0]) == [*columns, "predicted_y__", "predicted_z", "reason_"]
+    assert (rows_out[0]["predicted_y"], rows_out[0]["reason"], rows_out[0]["predicted_y_"]) == ("mine", "why", "too")
+    assert rows_out[0]["predicted_y__"]
+    assert rows_out[0]["reason_"] == ""
+    assert rows_out[1]["reason_"]
 
 
 def test_draws_add_columns_of_their_spread(predictor: Predictor, tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_draws_add_columns_of_their_spread(predictor: Predictor, tmp_path: Path)
         assert list(rows[0]) == ["smiles", "predicted_y", "predicted_z", "std_y", "std_z", "reason"]
         assert all(float(row["std_y"]) >= 0 for row in rows[:-1])
         assert rows[-1]["std_y"] == ""
-        told = predictor.predict(TEXTS, draws=3, over=over)  # type: ignore[arg-type]
-        assert [float(row["predicted_y"]) for row in rows[:-1]] == pytest.approx(told.mean[:, 0].tolist(), abs=1e-6)
+        drawn = predictor.predict(TEXTS, draws=3, over=over)  # type: ignore[arg-type]
+        assert [float(row["predicted_y"]) for row in rows[:-1]] == pytest.approx(drawn.mean[:, 0].tolist(), abs=1e-6)
 
 
 def test_columns_by_other_names(predictor: Predictor, tmp_path: Path) -> None:
@@ -109,16 +109,16 @@ def test_columns_by_other_names(predictor: Predictor, tmp_path: Path) -> None:
 def test_windows_files_short_rows_and_no_rows(predictor: Predictor, tmp_path: Path) -> None:
     source = tmp_path / "windows.csv"
     source.write_bytes("\ufeffname;smiles\r\na;CCO\r\nb\r\nc;CCN;extra\r\n".encode())
-    done, found = predict(predictor, source)
+    done, rows_out = predict(predictor, source)
     assert done == Predicted(3, 2)
-    assert [row["name"] for row in found] == ["a", "b", "c"]
-    assert found[0]["predicted_y"]
-    assert "1 cell" in found[1]["reason"]
-    assert "3 cells" in found[2]["reason"]
+    assert [row["name"] for row in rows_out] == ["a", "b", "c"]
+    assert rows_out[0]["predicted_y"]
+    assert "1 cell" in rows_out[1]["reason"]
+    assert "3 cells" in rows_out[2]["reason"]
     empty = write_csv(tmp_path / "empty.csv", ("smiles", "y"), [])
-    done, found = predict(predictor, empty)
+    done, rows_out = predict(predictor, empty)
     assert done == Predicted(0, 0)
-    assert found == []
+    assert rows_out == []
 
 
 def test_the_input_is_never_written_over(predictor: Predictor, tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_other_kinds_of_tables(predictor: Predictor, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     pandas.DataFrame({"smiles": TEXTS, "n": range(len(TEXTS))}).to_parquet(parquet)
     for source in (packed, listed, parquet):
-        _, found = predict(predictor, source)
-        assert numbers(found) == pytest.approx(expected, abs=1e-5)
-        assert [row["smiles"] for row in found] == TEXTS
+        _, rows_out = predict(predictor, source)
+        assert numbers(rows_out) == pytest.approx(expected, abs=1e-5)
+        assert [row["smiles"] for row in rows_out] == TEXTS
 
 
 def sdf(path: Path, texts: list[str], **fields: list[str]) -> Path:
@@ -159,15 +159,15 @@ def test_sdf_to_train_on_and_to_predict(predictor: Predictor, tmp_path: Path) ->
     smiles, values = molecules(30)
     source = sdf(tmp_path / "data.sdf", smiles, y=[str(value) for value in values])
     own = train_small(source, tmp_path / "run", "y")
-    texts = TEXTS[3:]  # without coordinates, a mol block cannot say that a double bond is of neither kind
+    texts = TEXTS[3:]  # Without coordinates a mol block cannot say that a double bond is neither cis nor trans.
     names = [f"n{place}" for place in range(len(texts) + 1)]
     new = sdf(tmp_path / "new.sdf", [*texts, ""], name=names)
     for each in (own, predictor):
-        done, found = predict(each, new)
+        done, rows_out = predict(each, new)
         assert done == Predicted(len(names), 1)
-        assert [row["name"] for row in found] == names
-        assert found[-1]["reason"]
-        assert numbers(found[:-1]) == pytest.approx(each.predict(texts).mean[:, 0], abs=1e-5)
+        assert [row["name"] for row in rows_out] == names
+        assert rows_out[-1]["reason"]
+        assert numbers(rows_out[:-1]) == pytest.approx(each.predict(texts).mean[:, 0], abs=1e-5)
 
 
 def test_an_sdf_with_a_field_of_smiles_keeps_it(predictor: Predictor, tmp_path: Path) -> None:
@@ -185,12 +185,12 @@ def test_a_missing_descriptor_is_a_reason(tmp_path: Path) -> None:
     options = TrainOptions(quiet=True, workers=1, descriptors=("T",))
     predictor = train_small(source, tmp_path / "run", "y", options=options)
     new = [("CCO", 3), ("CCO", ""), ("CCO", "warm"), ("C1", 4), ("CCN", "5.5")]
-    done, found = predict(predictor, write_csv(tmp_path / "new.csv", ("smiles", "T"), new))
+    done, rows_out = predict(predictor, write_csv(tmp_path / "new.csv", ("smiles", "T"), new))
     assert done == Predicted(5, 3)
-    assert "descriptor 'T'" in found[1]["reason"]
-    assert "'warm'" in found[2]["reason"]
+    assert "descriptor 'T'" in rows_out[1]["reason"]
+    assert "'warm'" in rows_out[2]["reason"]
     expected = predictor.predict(["CCO", "CCN"], descriptors=[3.0, 5.5]).mean[:, 0]
-    assert numbers([found[0], found[4]]) == pytest.approx(expected, abs=1e-5)
+    assert numbers([rows_out[0], rows_out[4]]) == pytest.approx(expected, abs=1e-5)
     with pytest.raises(ValueError, match="no column 'T', which the run's descriptor names"):
         predict(predictor, write_csv(tmp_path / "without.csv", ("smiles",), [["CCO"]]))
 
@@ -204,26 +204,26 @@ def test_classes_of_text(tmp_path: Path) -> None:
     predictor = train_small(source, tmp_path / "run", "group", task="multiclass")
     classes = ("high, very", "low", "ünter")
     assert predictor.task.classes == classes
-    done, found = predict(predictor, source, draws=2)
+    done, rows_out = predict(predictor, source, draws=2)
     chances = [f"probability_{name}" for name in classes]
-    assert list(found[0])[2:] == ["predicted_group", *chances, *(f"std_{name}" for name in classes), "reason"]
-    for row in found:
+    assert list(rows_out[0])[2:] == ["predicted_group", *chances, *(f"std_{name}" for name in classes), "reason"]
+    for row in rows_out:
         shares = [float(row[name]) for name in chances]
         assert sum(shares) == pytest.approx(1, abs=1e-6)
         assert row["predicted_group"] == classes[int(np.argmax(shares))]
     kept = {row["line"]: row for row in read_csv(tmp_path / "run" / "predictions.csv")}
-    assert all(found[int(line) - 2]["group"] == row["group"] for line, row in kept.items())
+    assert all(rows_out[int(line) - 2]["group"] == row["group"] for line, row in kept.items())
     assert done.bad == 0
 
 
 def test_the_test_part_is_predicted_as_any_file_is(tmp_path: Path) -> None:
     source = molecule_csv(tmp_path / "data.csv")
     predictor = train_small(source, tmp_path / "run", ("y", "z"))
-    _, found = predict(predictor, source)
+    _, rows_out = predict(predictor, source)
     kept = read_csv(tmp_path / "run" / "predictions.csv")
     assert len(kept) == 4
     for row in kept:
-        again = found[int(row["line"]) - 2]
+        again = rows_out[int(row["line"]) - 2]
         assert (again["smiles"], again["y"]) == (row["smiles"], row["y"])
         assert float(again["predicted_y"]) == pytest.approx(float(row["predicted_y"]), abs=1e-5)
 
@@ -232,9 +232,9 @@ def test_vectors_of_every_row(predictor: Predictor, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "new.csv", ("smiles",), [[TEXTS[0]], ["C1"], [TEXTS[1]]])
     done = embed_file(predictor, source, tmp_path / "vectors.npz", quiet=True)
     assert done == Predicted(3, 1)
-    with np.load(tmp_path / "vectors.npz", allow_pickle=False) as found:
-        assert found["vectors"].shape == (3, TINY["model.dim"])
-        assert found["valid"].tolist() == [True, False, True]
-        assert found["lines"].tolist() == [2, 3, 4]
-        assert np.isnan(found["vectors"][1]).all()
-        assert np.isfinite(found["vectors"][[0, 2]]).all()
+    with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
+        assert arrays["vectors"].shape == (3, TINY["model.dim"])
+        assert arrays["valid"].tolist() == [True, False, True]
+        assert arrays["lines"].tolist() == [2, 3, 4]
+        assert np.isnan(arrays["vectors"][1]).all()
+        assert np.isfinite(arrays["vectors"][[0, 2]]).all()

@@ -67,7 +67,7 @@ def _replaced(module: nn.Module, make: Callable[[Encoder], FastEncoder]) -> nn.M
     children = {name: child if child is None else _replaced(child, make) for name, child in module._modules.items()}
     if all(child is module._modules[name] for name, child in children.items()):
         return module
-    # A shallow copy shares the dicts of parameters and buffers, so that what moves in one has moved in the other too.
+    # A shallow copy shares the dicts of parameters and buffers: a model that is moved to another device moves both.
     twin = copy.copy(module)
     twin._modules = children
     return twin

@@ -15,8 +15,8 @@ from tokengt.accelerate.rows import Branch, activate, add_norm, fits, is_plain, 
 from tokengt.attention import AttentionPlan
 from tokengt.block import Block, path_factor
 
-# A block, its rows, the plan, the rows asked for, what is left to add, whether to leave something in turn; to the rows,
-# what is left to add, and H.
+# Takes a block, its rows, the plan, the rows asked for, what the block before has left to add, and whether this block
+# may leave something in turn. Returns the rows, what is left to add to them, and H.
 Run = Callable[
     [Block, Tensor, AttentionPlan, Tensor | None, Branch | None, bool], tuple[Tensor, Branch | None, Tensor | None]
 ]
@@ -25,7 +25,7 @@ Run = Callable[
 class FastBlock(nn.Module):
     """A :class:`Block` that can leave what it adds to the next one.
 
-    A module of its own, so that its weights can be gathered for just this call where they are spread over processes.
+    It is a module of its own, so that FSDP can put its weights together for just this call.
     """
 
     def __init__(self, block: Block, run: Run) -> None:
@@ -54,11 +54,12 @@ def run_block(
 ) -> tuple[Tensor, Branch | None, Tensor | None]:
     """One block, by row kernels where they apply; in other training also the H between its halves.
 
-    A compiler keeps for the backward what leaves the function. It would compute H again, which takes longer.
+    H is returned although nobody reads it: a compiler keeps for the backward what a function returns, and would
+    otherwise compute H again, which takes longer.
     """
     if takes_rows(block, x):
         return *_run_by_rows(block, x, plan, rows, pending, leave), None
-    if pending is not None:  # Of a block that was in another mode.
+    if pending is not None:  # Left by a block in training mode, while this one is not.
         x = pending.added_to(x)
     if not block.training:
         return block(x, plan, rows), None, None
@@ -68,7 +69,7 @@ def run_block(
 
 
 def takes_rows(block: Block, x: Float[Tensor, "tokens dim"]) -> bool:
-    """In training, where kernels fit and all layers are what they were made as: kernels read weights, not calls."""
+    """In training, where kernels fit and no layer was replaced or hooked: kernels read weights and call no layer."""
     layers = (block.attention.qkv_proj, block.attention.out_proj, block.mlp.up, block.mlp.down)
     return (
         block.training
@@ -102,7 +103,7 @@ def _run_by_rows(
     hidden = activate(hidden, mlp.up.bias, dropout=mlp.dropout.rate, gelu=mlp.activation is F.gelu)
     if not leave:
         return x + block.dropped(mlp.down(hidden), plan.segments, rows), None
-    # A copy of the bias: FSDP frees a block's weights before the next one runs.
+    # The bias is copied, because FSDP frees the weights of a block before the next one runs.
     return x, _branch(block, F.linear(hidden, mlp.down.weight), mlp.down.bias.clone(), plan, rows)
 
 

@@ -1,4 +1,4 @@
-"""How ``torch.compile`` is asked."""
+"""How ``torch.compile`` is called."""
 
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -10,7 +10,8 @@ from tokengt.attention import AttentionPlan
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Versions of one function: a block has about ten per model (training or not, first, last or between, two precisions).
+# How many compiled versions one function may have. A block has about ten per model: training or not, first, last or
+# between, two precisions.
 _VERSIONS = 64
 
 

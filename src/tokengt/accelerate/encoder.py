@@ -29,7 +29,8 @@ class FastEncoder(nn.Module):
         super().__init__()
         run, self._enter = run_block, Encoder.enter
         if backend is not None:
-            # Blocks one at a time, so that three compilations serve any number: the first, the last and all others.
+            # Blocks are compiled one at a time, so that three compilations (the first, the last and all others) serve
+            # any number of blocks.
             run = compiled(run_block, dynamic=True, backend=backend)
             self._enter = compiled(Encoder.enter, dynamic=True, backend=backend)
         self.input_norm, self.input_dropout = encoder.input_norm, encoder.input_dropout
@@ -38,7 +39,7 @@ class FastEncoder(nn.Module):
         self._plain = (encoder,)  # In a tuple, so that its weights are not counted twice.
         self._compiles, self._records = backend is not None, record
         self._replayer: Replayer | None = None
-        self._recorded: AttentionConfig | None = None  # How the replayer's recordings attend.
+        self._recorded: AttentionConfig | None = None  # The attention that the recordings were made with.
 
     @property
     def plain(self) -> Encoder:
@@ -68,7 +69,7 @@ class FastEncoder(nn.Module):
             return self._replay(replayer, x, plan, links, rows)
         except torch.OutOfMemoryError as error:
             reason = str(error)
-        # Recordings hold memory that evaluation, or a batch that is not recorded, may need.
+        # Recordings hold memory that evaluation, or a batch without a recording, may need: free it and try again.
         if not replayer.give_up(reason):
             raise torch.OutOfMemoryError(reason)
         return self._replay(replayer, x, plan, links, rows)
@@ -92,7 +93,7 @@ class FastEncoder(nn.Module):
     def _replay(
         self, replayer: Replayer, x: Tensor, plan: AttentionPlan, links: RowLinks | None, rows: Tensor | None
     ) -> Tensor:
-        """By a recording where there is one to be."""
+        """Through the replayer in training; as usual elsewhere, and where it cannot take these sequences."""
         if not self._replays(replayer):
             return self._run(x, plan, links, rows)
         out = replayer(x, plan.segments, rows)
@@ -134,7 +135,8 @@ class FastEncoder(nn.Module):
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
         if not trained or not isinstance(kernel, SoftmaxAttention) or not kernel.may_plan_tiles(trained[0].dtype):
             return None
-        # Weights in pieces communicate inside a step; linked rows are other ones in every batch.
+        # Sharded weights make processes communicate inside a step, and linked rows differ from batch to batch: neither
+        # can be recorded.
         in_pieces = any(hasattr(parameter, "device_mesh") for parameter in trained)
         if in_pieces or self.plain.config.sparse_basis_residual:
             return None

@@ -14,7 +14,7 @@ from tokengt.attention import AttentionPlan
 from tokengt.kernels.tiles import Tiles
 from tokengt.ragged import Segments
 
-# Rows, how to attend to their sequences, and the rows asked for (None: all); to encoded rows.
+# Takes rows, the plan of attention for their sequences, and the rows asked for (None: all); returns encoded rows.
 Run = Callable[[Tensor, AttentionPlan, Tensor | None], Tensor]
 
 
@@ -110,11 +110,13 @@ def record(
     rows = None if size.read is None else torch.zeros(size.read, dtype=torch.int64, device=x.device)
     inputs = [*([static] if x.requires_grad else []), *parameters]
     with torch.enable_grad(), torch.random.fork_rng([x.device.index]):
-        # What is done at a first call only cannot be recorded.
+        # Run it once before: what is done only in a first call (compiling, allocating) cannot be recorded.
         out = run(static, plan, rows)
         torch.autograd.grad(out, inputs, torch.zeros_like(out))
         del out
-        torch.clear_autocast_cache()  # Else a weight's copy in bfloat16 would be remembered, not made.
+        # Otherwise the bfloat16 copies of the weights would come from autocast's cache, and a replay would not make
+        # them anew from the weights that have changed.
+        torch.clear_autocast_cache()
         forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(forward, pool=pool):
             out = run(static, plan, rows)

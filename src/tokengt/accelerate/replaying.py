@@ -27,7 +27,7 @@ from tokengt.attention import AttentionPlan
 from tokengt.kernels.tiles import Tiles
 from tokengt.ragged import Segments
 
-# Recordings made; whatever other sizes come is run as usual. Making one takes as long as several steps.
+# The most recordings that are made, because making one takes as long as several steps; other sizes are run as usual.
 _MOST = 32
 
 
@@ -42,12 +42,13 @@ class Replayer:
 
     def __init__(self, run: Run, plan: Callable[[Segments], AttentionPlan], parameters: Sequence[nn.Parameter]) -> None:
         self.run, self.plan, self.parameters = run, plan, list(parameters)
-        # One set for all recordings, in memory of its own: what a step has summed up outlives the next forward.
+        # One set of gradients serves all recordings. It lies outside the memory that they work in, because gradients
+        # must survive the next forward.
         self.gradients = [torch.empty_like(parameter) for parameter in self.parameters]
         self.recordings: dict[Size, Recording] = {}
         self.replays = 0
         self.turn = 0
-        # Asks for a gradient, so that there is a backward even where the rows do not need one.
+        # An input that asks for a gradient, so that autograd calls the backward even where the rows need none.
         self._anchor = torch.zeros((), device=self.gradients[0].device, requires_grad=True)
         self._seen: set[Size] = set()
         self._room: list[int] = []
@@ -79,32 +80,34 @@ class Replayer:
         return held
 
     def _make_room(self, tiles: Tiles) -> list[int]:
-        """Entries of every bucket that the next batches may have: batches of all sizes tell."""
+        """How many entries to allow in every bucket: the most, with a margin, that any batch has had so far."""
         needed = [with_margin(entries) for entries in tiles.sizes]
-        before = self._room if len(self._room) == len(needed) else needed  # Another type has other tiles.
+        # Rows of another type have other tile sizes, so that the room of earlier batches says nothing about them.
+        before = self._room if len(self._room) == len(needed) else needed
         self._room = [max(pair) for pair in zip(needed, before, strict=True)]
         return self._room
 
     def _recording(
         self, size: Size, x: Tensor, plan: AttentionPlan, tiles: Tiles, room: Sequence[int]
     ) -> Recording | None:
-        known = self.recordings.get(size)
-        if known is not None and known.fits(x, tiles):
-            return known
-        if known is None and (size not in self._seen or len(self.recordings) >= _MOST):
+        recording = self.recordings.get(size)
+        if recording is not None and recording.fits(x, tiles):
+            return recording
+        if recording is None and (size not in self._seen or len(self.recordings) >= _MOST):
             self._seen.add(size)
             return None
         if not self._records:
             return None
         reason = ""
         try:
-            # The old recording stays until there is another: PyTorch cannot go on with a pool that no graph holds.
+            # The old recording is kept until the new one is made: PyTorch frees a pool of memory that no CUDA graph
+            # uses, and cannot go on with it.
             self.recordings[size] = record(
                 self.run, size, x, with_room(plan, room), self.parameters, self.gradients, self.pool
             )
-        except RuntimeError as error:  # No memory left, or a kernel that cannot be recorded.
+        except RuntimeError as error:  # There is no memory left, or a kernel cannot be recorded.
             reason = str(error) or type(error).__name__
-        if reason:  # Not above: there the error still holds the memory that is to be freed.
+        if reason:  # Not inside ``except``, where the error still holds the memory that is to be freed.
             self.give_up(reason)
         return self.recordings.get(size)
 
@@ -135,7 +138,7 @@ class _Step:
         if self.turn != replayer.turn:
             raise RuntimeError("a recorded forward has one backward, and no other forward may come between them")
         replayer.turn += 1
-        # What earlier parts of a step have summed up may lie where this one writes.
+        # Gradients of earlier parts of this step (accumulation) may lie where the replay writes, so they are copied.
         sums = [None if parameter.grad is None else parameter.grad.clone() for parameter in replayer.parameters]
         out = self.recording.replay_backward(grad, self.tokens)
         for parameter, gradient, part in zip(replayer.parameters, replayer.gradients, sums, strict=True):

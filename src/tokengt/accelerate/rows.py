@@ -14,7 +14,8 @@ from torch.nn.functional import dropout as plain_dropout
 
 from tokengt.kernels.support import TYPES
 
-# :func:`add_norm` has a whole row in a program's registers; narrow ones (96) took longer than the compiler's kernels.
+# The widths that the kernels are used for. :func:`add_norm` holds a whole row in the registers of a program, which
+# limits it; and rows of 96 took longer than with the kernels that the compiler makes.
 _NARROWEST, _WIDEST = 256, 2048
 
 
@@ -42,7 +43,7 @@ class Branch(NamedTuple):
 def fits(x: Float[Tensor, "rows dim"]) -> bool:
     """Whether kernels take such rows: on a GPU, 256 to 2,048 wide, bf16, fp16 or fp32; and in compiled code.
 
-    Compiled code on a GPU shows that Triton works here; what an operator costs the host is small there too.
+    Compiled code on a GPU shows that Triton works here; and calling an operator costs the host little in it.
     """
     width = x.shape[1]
     return x.is_cuda and torch.compiler.is_compiling() and x.dtype in TYPES and _NARROWEST <= width <= _WIDEST
@@ -60,8 +61,8 @@ def add_norm(
     from tokengt.kernels.rows_op import add_norm_op
 
     rows, bias, factor, ids, rate = branch
-    given = (x, rows, bias, factor, ids, _seed(rate, x), rate)
-    out, normed, _, _ = add_norm_op(*given, norm.weight, norm.bias, norm.eps)
+    arguments = (x, rows, bias, factor, ids, _seed(rate, x), rate)
+    out, normed, _, _ = add_norm_op(*arguments, norm.weight, norm.bias, norm.eps)
     return out, normed
 
 

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from tokengt.ragged import Segments
 
-# Rows of one sequence that fills up.
+# How many rows a sequence has that is only added to fill a batch up.
 _FILLING = 64
-# Sizes lie at least so many rows, sequences and rows read apart: batches of a few sequences differ in all three.
+# Two sizes differ by at least this many rows (also of rows that are read) or sequences: small batches differ in all
+# three, and would otherwise hardly ever have the same size.
 _LEAST_ROWS, _LEAST_SEQUENCES = 64, 16
 
 
@@ -21,7 +22,7 @@ def rounded(count: int, least: int = 1) -> int:
 
 
 def with_margin(entries: int) -> int:
-    """Room for a number that varies as counts do, by its root: four deviations more, and none where there are none."""
+    """Room for a count that varies by its square root: four deviations more than ``entries``, and 0 for 0."""
     return -(-(entries + 4 * math.isqrt(entries)) // 16) * 16
 
 
@@ -36,7 +37,8 @@ class Size:
     @classmethod
     def of(cls, segments: Segments, rows: Int[Tensor, " read"] | None) -> "Size":
         total = rounded(segments.total, _LEAST_ROWS)
-        # As many sequences to fill up with as any batch of this size may need: their number is to be one of few too.
+        # Count as many filling sequences as any batch of this size may need, so that batches with the same number of
+        # rows also have few different numbers of sequences.
         filling = -(-(rounded(total + 1, _LEAST_ROWS) - total) // _FILLING)
         read = None if rows is None else rounded(len(rows), _LEAST_ROWS)
         return cls(total, rounded(segments.count + filling, _LEAST_SEQUENCES), read)

@@ -1,4 +1,8 @@
-"""Attention over packed sequences. It sees values and offsets only."""
+"""Attention over packed sequences. It sees values and offsets only.
+
+Packed means that the rows of all sequences of a batch stand one after another in one tensor, without padding; the
+offsets say where each sequence begins.
+"""
 
 from tokengt.attention.favor import FavorAttention, FavorConfig, draw_projection, favor_attention
 from tokengt.attention.limits import refuse_large_maps

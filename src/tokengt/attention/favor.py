@@ -23,7 +23,7 @@ from tokengt.kernels.heads import Heads
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
 
-# Tokens of a sequence that a GPU takes in chunks in any case.
+# A GPU takes sequences of at least this many tokens in chunks, however few of them there are.
 _LONG = 1024
 
 
@@ -44,7 +44,8 @@ def draw_projection(
     gaussian = torch.randn(blocks, head_dim, head_dim, generator=generator, device=source, dtype=torch.float64)
     lengths = torch.randn(num_features, head_dim, generator=generator, device=source, dtype=torch.float64).norm(dim=1)
     q, r = torch.linalg.qr(gaussian)
-    # QR fixes no signs; without this the directions are not Haar distributed.
+    # QR leaves the signs of its columns open. They are made those of a positive diagonal, because otherwise the
+    # directions would not be Haar distributed (uniform over all rotations).
     directions = q * r.diagonal(dim1=1, dim2=2).sign()[:, None, :]
     rows: Tensor = directions.transpose(1, 2).flatten(0, 1)[:num_features] * lengths[:, None]
     return rows.to(device=device, dtype=torch.get_default_dtype())
@@ -62,9 +63,9 @@ def favor_attention(
 ) -> Float[Tensor, "tokens heads value_dim"]:
     """Linear attention of every sequence to itself; the key stabiliser is per sequence and head.
 
-    There are no attention weights to drop, so attention dropout does not apply here. Many tokens are taken a chunk at
-    a time. On a GPU multi-head attention takes long sequences by kernels of our own, which want queries, keys and
-    values as one linear layer writes them.
+    There are no attention weights to drop, so attention dropout does not apply here. Many tokens are taken one
+    chunk at a time. On a GPU multi-head attention takes long sequences by kernels of our own, which want queries, keys
+    and values as one linear layer writes them.
     """
     if not segments.total:
         return value
@@ -73,9 +74,9 @@ def favor_attention(
     for bucket, *qkv in zip(segments.buckets, *parts, strict=True):
         q, k, v = (x.transpose(1, 2) for x in qkv)
         many = q.shape[:3].numel() * len(projection) > default_chunk_entries(q)
-        # On a GPU in bfloat16 chunks are five times as exact, and for long sequences faster, however few there are.
+        # On a GPU in bfloat16, chunks are five times as exact, and long sequences are faster in them.
         many = many or (q.is_cuda and q.shape[2] >= _LONG)
-        # Only the plain formula has a gradient for the projection.
+        # A projection that is trained needs the plain formula: chunks have no gradient for it.
         if many and not projection.requires_grad:
             output = chunked_attention(q, k, v, projection, eps, bucket.mask)
         else:
@@ -115,7 +116,7 @@ def key_features(
         return torch.exp(projected - (half_norm + stabiliser)) + eps
     inside = mask[:, None, :, None]
     stabiliser = projected.detach().masked_fill(~inside, -torch.inf).amax((-2, -1), keepdim=True)
-    # Padding repeats a real row, so its exponent is as bounded as any other.
+    # Padding repeats a real row of the sequence, so its exponent cannot overflow before the mask makes it zero.
     return (torch.exp(projected - (half_norm + stabiliser)) + eps) * inside
 
 
@@ -152,8 +153,8 @@ class FavorConfig:
         if self.eps < 0:
             raise ValueError(f"eps is {self.eps}; expected 0 or more")
         if self.backend not in get_args(FavorBackend):
-            known = ", ".join(get_args(FavorBackend))
-            raise ValueError(f"attention backend is {self.backend!r}; expected one of {known}")
+            allowed = ", ".join(get_args(FavorBackend))
+            raise ValueError(f"attention backend is {self.backend!r}; expected one of {allowed}")
 
     def build(self, heads: Heads, device: torch.device, dtype: torch.dtype) -> "FavorAttention":
         """The kernel that this describes, with features drawn now."""
@@ -176,7 +177,8 @@ class FavorAttention(nn.Module):
         self.config, self.heads = config, heads
         self.register_buffer("projection", projection)
         self.register_buffer("draw_age", torch.zeros((), dtype=torch.int64, device=projection.device))
-        # The count as a plain number: reading the buffer in every forward would make the host wait for a GPU.
+        # The same count as a plain number, because reading the buffer in every forward would make the host wait for a
+        # GPU. None: the buffer has to be read first.
         self._age: int | None = 0
         self.register_load_state_dict_post_hook(_forget_age)  # type: ignore[no-untyped-call]
 
@@ -201,7 +203,7 @@ class FavorAttention(nn.Module):
         if self._age is None:
             self._age = int(self.draw_age)
         if self._age >= interval:
-            # Not in place: the last step's backward may still need the old values.
+            # A new tensor, because the backward of the last step may still need the values of the old one.
             fresh = draw_projection(len(self.projection), self.heads.key, device=self.projection.device)
             self.projection = fresh.to(self.projection.dtype)
             self._age = 0

@@ -27,9 +27,9 @@ from torch.autograd.function import once_differentiable
 
 from tokengt.attention.favor_one_chunk import absorb_keys, answer_queries, keys_backward, queries_backward, wide
 
-# Entries of a chunk's features: what a CPU's cache holds; on a GPU, where each chunk costs launches, many more: as many
-# as fit into so many bytes. On an H200, 530,000 tokens in bfloat16 took 65 ms with a quarter of this, 52 ms with this
-# and 49 ms with four times as much, at 2.4, 3.1 and 5.1 GiB.
+# How large the features of a chunk may be: on a CPU so many entries, which fit into its cache; on a GPU, where each
+# chunk costs launches, many more: as many as fit into so many bytes. On an H200, 530,000 tokens in bfloat16 took 65 ms
+# with a quarter of this, 52 ms with this and 49 ms with four times as much, at 2.4, 3.1 and 5.1 GiB.
 _CPU_ENTRIES, _GPU_BYTES = 2**19, 2**27
 
 Part = tuple[slice, slice, slice]
@@ -52,7 +52,7 @@ def chunked_attention(
 ) -> Float[Tensor, "sequences heads width value_dim"]:
     """The module's equations, with float32 sums at least; padding must repeat rows of its own sequence.
 
-    Kept for the backward: query, key, value, one number a token and head, and T where it is no larger.
+    Kept for the backward: query, key, value, one number per token and head, and T where it is no larger.
     """
     sequences, heads, width, _ = query.shape
     chunking = Chunking(sequences, heads, width, len(projection), chunk_entries or default_chunk_entries(query))
@@ -83,7 +83,7 @@ class Chunking:
 
     @property
     def keeps_table(self) -> bool:
-        """T has features x value_dim entries, the values of a sequence width x value_dim."""
+        """Whether T is kept for the backward: only where it has no more entries than the values of a sequence."""
         return self.features <= self.width
 
     @property
@@ -107,7 +107,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         *tensors, ctx.eps, ctx.chunking = inputs
-        ctx.set_materialize_grads(False)  # else the others' would be made, of zeros
+        ctx.set_materialize_grads(False)  # Otherwise zeros would be made as gradients of the other outputs.
         ctx.save_for_backward(*tensors, *output[1:])
         ctx.mark_non_differentiable(*output[1:])
 
@@ -135,7 +135,7 @@ class _Pass:
     def forward(self) -> tuple[Tensor, ...]:
         """The output, |q|^2 / 2 + stabiliser of every query, the keys' stabilisers, the centres, and T or nothing."""
         chunking, dim = self.chunking, self.value.shape[3]
-        # Heads lie inside tokens, as the layer that reads the output has them.
+        # In memory the heads of a token lie side by side, as the layer that reads the output wants them.
         out = torch.empty_like(self.value.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
         offset = self.query.new_empty(*self.query.shape[:3], 1, dtype=self.sums)
         peak, centre = offset.new_empty(*offset.shape[:2], 1, 1), offset.new_empty(*offset.shape[:2], 1, dim)

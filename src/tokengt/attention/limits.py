@@ -1,4 +1,4 @@
-"""What softmax attention costs, told before it is paid: refusals and warnings."""
+"""What softmax attention costs, said before a person waits or memory runs out: refusals and warnings."""
 
 import warnings
 
@@ -6,9 +6,9 @@ from torch import Tensor
 
 from tokengt.ragged import Segments
 
-# Score matrices of one call may take this much memory before we refuse to write them out.
+# The most memory that the score matrices of one call may take; what needs more is refused.
 SCORE_LIMIT_BYTES = 8 * 2**30
-# Work of one call above which a person would want to know before waiting (about ten seconds on either).
+# A call with more work than this takes about ten seconds on such a device, so a person is warned before waiting.
 WORK_WARNING_FLOP = {"cpu": 1e12, "cuda": 1e15}
 
 
@@ -24,7 +24,7 @@ def refuse_large_scores(segments: Segments, copies: int, bytes_each: int, why: s
         limit = SCORE_LIMIT_BYTES / 2**30
         raise ValueError(
             f"softmax attention {why} would hold {needed / 2**30:,.1f} GiB of scores for up to "
-            f"{segments.max_length:,} tokens a sequence (the limit is {limit:g} GiB); {advice}"
+            f"{segments.max_length:,} tokens per sequence (the limit is {limit:g} GiB); {advice}"
         )
 
 
@@ -33,8 +33,8 @@ def warn_of_work(segments: Segments, query: Tensor, value: Tensor) -> None:
     flop = 2 * query.shape[1] * (query.shape[2] + value.shape[2]) * _squared_lengths(segments)
     if flop > WORK_WARNING_FLOP.get(query.device.type, 1e15):
         warnings.warn(
-            f"softmax attention over up to {segments.max_length:,} tokens a sequence costs about "
-            f"{flop / 1e12:,.1f} TFLOP a layer; attention kind 'favor' is linear in tokens",
+            f"softmax attention over up to {segments.max_length:,} tokens per sequence costs about "
+            f"{flop / 1e12:,.1f} TFLOP per layer; attention kind 'favor' is linear in tokens",
             stacklevel=3,
         )
 

@@ -44,9 +44,9 @@ class MultiheadAttention(nn.Module):
     def plan(self, segments: Segments) -> AttentionPlan:
         """How to attend to these sequences, for all layers that are made alike.
 
-        Under the autocast of the forward: which kernels apply depends on the type of its rows.
+        Call it under the same autocast as the forward: which kernels apply depends on the type of the rows.
         """
-        _ = segments.ids  # Known from here on: compiled layers that ask for it would stop to work it out.
+        _ = segments.ids  # Computed and cached here, because compiled layers would have to stop to compute it.
         device = segments.offsets.device.type
         mixed = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         return self.kernel.plan(segments, torch.get_autocast_dtype(device) if mixed else self.qkv_proj.weight.dtype)

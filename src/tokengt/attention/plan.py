@@ -1,7 +1,8 @@
 """Which implementation attends to a batch: decided here and nowhere else, once per batch, before the first layer.
 
-A decision reads the sequences' lengths on the host. Code that ``torch.compile`` has made would stop for that in every
-layer, so it is made before, in plain Python, and handed on as an :class:`AttentionPlan`.
+A decision reads the lengths of the sequences on the host. Code that ``torch.compile`` has made would stop for that in
+every layer. So the decision is made before, in plain Python, and passed to every layer as a plan, an
+:class:`AttentionPlan`.
 """
 
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from tokengt.tracing import eager_only
 SoftmaxBackend = Literal["auto", "bucketed", "varlen", "triton"]
 FavorBackend = Literal["auto", "bucketed", "triton"]
 
-# Where sequences are usually longer than this, flash attention's larger tiles pay.
+# Where sequences are usually longer than this, flash attention is faster, because its tiles are larger.
 _LONGEST_TILED = 512
-# Where sequences are usually shorter than this, the tables of FAVOR+ are not small beside its rows.
+# Where sequences are usually shorter than this, our kernels do not pay: the tables of FAVOR+, one per sequence, are not
+# small beside its rows.
 _SHORTEST_CUT = 1024
 
 
@@ -112,7 +114,7 @@ def plan_favor(
 
 
 def _usual_length(segments: Segments) -> float:
-    """The mean over rows, not over sequences: where the work is."""
+    """The mean length over rows, not over sequences: long sequences have more rows, and most of the work."""
     lengths = segments.host_lengths.double()
     return float(lengths.square().sum() / lengths.sum().clamp(min=1))
 

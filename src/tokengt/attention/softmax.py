@@ -1,9 +1,10 @@
 """Exact softmax attention over packed sequences.
 
-alpha = softmax(Q K^T / sqrt(d_H)), output alpha V, for every sequence by itself. Inputs stay packed: on the CPU
-sequences of similar length share one SDPA call, on a GPU ``varlen_attn`` reads the packed rows as they are. Our own
-kernels (:mod:`tokengt.kernels`) want queries, keys and values as one linear layer writes them: multi-head attention
-hands them over so, and a call of the function alone takes them when they are asked for by name.
+alpha = softmax(Q K^T / sqrt(d_H)), output alpha V, for every sequence by itself. Inputs stay packed (the rows of all
+sequences one after another, without padding): on the CPU sequences of similar length share one SDPA call, on a GPU
+``varlen_attn`` reads the packed rows as they are. Our own kernels (:mod:`tokengt.kernels`) want queries, keys and
+values as one linear layer writes them. Multi-head attention passes them so; :func:`softmax_attention` alone uses these
+kernels only when they are asked for by name.
 """
 
 from contextlib import nullcontext
@@ -25,7 +26,8 @@ from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
 
 _STEADY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-# Where scores are written out in training: scores, weights, and weights after dropout, kept for the backward.
+# Where scores are written out in training, three matrices are kept for the backward: scores, weights, and the weights
+# after dropout.
 _TRAINING_COPIES = 3
 
 
@@ -51,7 +53,7 @@ def softmax_attention(
         tiles = plan_softmax(segments, heads, query.dtype, backend).tiles
         assert tiles is not None
         return tiled_attention(torch.cat([x.flatten(1) for x in (query, key, value)], 1), tiles, heads, dropout=dropout)
-    # A GPU has fused kernels with dropout, in all precisions but the highest.
+    # On a GPU, PyTorch has kernels with dropout that write no scores, in all precisions but float64.
     if dropout > 0 and (not query.is_cuda or query.dtype == torch.float64):
         advice = "use attention kind 'favor', which is linear in tokens, or set the attention dropout to 0"
         copies = _TRAINING_COPIES * heads.count
@@ -80,7 +82,8 @@ def attention_weights(
 
 def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropout: float) -> Tensor:
     scale, width = query.shape[2] ** -0.5, value.shape[2]
-    # SDPA's fused kernels want one width for all three; columns of zeros change neither scores nor values.
+    # The kernels of SDPA that write no scores want one width for all three. Columns of zeros change neither the scores
+    # nor the values.
     common = max(query.shape[2], width)
     widened = (x if x.shape[2] == common else F.pad(x, (0, common - x.shape[2])) for x in (query, key, value))
     parts = (into_buckets(x, segments) for x in widened)
@@ -107,7 +110,7 @@ def fused_attention(
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scale: float) -> Tensor:
-    """SDPA; with dropout on a CPU it has no fused kernel, and its fallback passes over the scores more often."""
+    """SDPA, except with dropout on a CPU: it has no kernel for that, and its fallback is slower than plain code."""
     if dropout == 0 or query.is_cuda:
         return fused_attention(query, key, value, mask, dropout, scale)
     scores = (query * scale) @ key.transpose(2, 3)
@@ -144,8 +147,8 @@ class SoftmaxConfig:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"attention dropout is {self.dropout}; expected 0 or more and below 1")
         if self.backend not in get_args(SoftmaxBackend):
-            known = ", ".join(get_args(SoftmaxBackend))
-            raise ValueError(f"attention backend is {self.backend!r}; expected one of {known}")
+            allowed = ", ".join(get_args(SoftmaxBackend))
+            raise ValueError(f"attention backend is {self.backend!r}; expected one of {allowed}")
 
     def build(self, heads: Heads, device: torch.device, dtype: torch.dtype) -> "SoftmaxAttention":
         """The kernel that this describes. It holds no tensors, so that device and type do not matter to it."""
@@ -172,7 +175,7 @@ class SoftmaxAttention(nn.Module):
     ) -> Float[Tensor, "tokens heads value_dim"]:
         dropout = self.config.dropout if self.training else 0.0
         if plan.tiles is not None:
-            # These kernels read the layer's rows as they are, and write one gradient for them.
+            # These kernels read the rows of the linear layer as they are, and write one gradient for all of them.
             return tiled_attention(qkv, plan.tiles, self.heads, dropout=dropout)
         query, key, value = self.heads.split(qkv)
         return softmax_attention(query, key, value, plan.segments, dropout=dropout, backend=self.config.backend)

@@ -18,7 +18,7 @@ Layout = Literal["directed", "undirected"]
 Phase = Literal["train", "infer"]
 Preset = Literal["auto", "small", "regression"]
 
-_BATCH = {  # graphs a step that fill a GPU, and that two cores take in about a second
+_BATCH = {  # Graphs per step: enough to fill a GPU, and as many as two CPU cores train on in about a second.
     "pcqm4mv2": {"cuda": 1024, "cpu": 256},
     "zinc": {"cuda": 1024, "cpu": 128},
     "peptides": {"cuda": 64, "cpu": 16},
@@ -34,9 +34,9 @@ class BenchConfig:
     Args:
         shape: the data set whose sizes the graphs have.
         device: "auto" takes a GPU when there is one.
-        layout: two tokens a bond ("directed", as the paper) or one.
+        layout: two tokens per bond ("directed", as the paper) or one.
         ids: node identifiers; "orf" is near-orthonormal (random signs) on "physics", as in the paper.
-        batch: graphs a step; 0 for what suits shape and device.
+        batch: graphs per step; 0 for what suits shape and device.
         steps: of training in one round, or so many batches of inference; 0 for 20 on a GPU and 5 on a CPU.
         rounds: of every system, in turns; the median counts.
         warmup: steps of each system before the clock runs, of batches with other lengths each.
@@ -76,7 +76,7 @@ class BenchConfig:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        _ = self.where  # checks its own field
+        _ = self.where  # Building it checks the device.
         choices = {
             "shape": get_args(Shape),
             "layout": get_args(Layout),
@@ -105,7 +105,7 @@ class BenchConfig:
 
     @property
     def steps_a_round(self) -> int:
-        """Starting from an idle GPU costs about a step's launches: a round is long beside that."""
+        """How many steps a round has: an idle GPU loses about one step at the start of a round, so a round is long."""
         return self.steps or (20 if self.where.resolved == "cuda" else 5)
 
     @property
@@ -158,7 +158,7 @@ def model_config(config: BenchConfig, tokens: TokensConfig, classes: int) -> Tok
         attention=_attention(config, encoder.attention, large),
         mlp_dropout=mlp_dropout,
     )
-    encoder.head_widths(dim)  # says at once when they do not divide
+    encoder.head_widths(dim)  # Raises at once when the heads do not divide the width.
     return TokenGTConfig(
         dim=dim,
         tokens=replace(tokens, layout=config.layout),

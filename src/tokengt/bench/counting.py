@@ -12,7 +12,8 @@ from tokengt.models.tokengt.model import TokenGT
 
 _PEAK_SIZE = {"cuda": 8192, "cpu": 1536}
 _PEAK_CALLS = 10
-# The backward multiplies twice for each product of the forward: by the weights and by the inputs.
+# A training step costs three forward passes: for each product of the forward, the backward makes two, one for the
+# gradient of the inputs and one for that of the weights.
 TRAIN_FACTOR = 3
 
 

@@ -18,9 +18,11 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _VALENCE = 4
-_CHAIN = 0.6  # of the atoms continue at the last one; the others branch off up to four atoms before it
+# This share of the atoms hangs on the atom just before; the others branch off at one of the _REACH atoms before that.
+_CHAIN = 0.6
 _REACH = 4
-_RING_STEPS = (4, 5)  # bonds of the tree that one more bond closes to a ring of five or six
+# One more bond across 4 or 5 bonds of the tree closes a ring of five or six atoms.
+_RING_STEPS = (4, 5)
 _ELEMENTS, _ELEMENT_SHARES = ("C", "N", "O", "F", "S"), (0.73, 0.12, 0.11, 0.02, 0.02)
 _ATOMIC_NUMBERS = {"C": 6, "N": 7, "O": 8, "F": 9, "S": 16}
 
@@ -30,8 +32,8 @@ class MoleculeStatistics:
     """Sizes of a set of molecules.
 
     Args:
-        atoms: mean of atoms a molecule.
-        bonds: mean of bonds, each counted once.
+        atoms: mean number of atoms per molecule.
+        bonds: mean number of bonds, each counted once.
         spread: standard deviation of the atoms (a Gamma distribution).
         least: fewest atoms.
         most: most atoms, but for the tail.
@@ -80,7 +82,7 @@ def random_molecules(count: int, statistics: MoleculeStatistics, seed: int) -> G
     first = np.concatenate([trees.parents[bonds], trees.closes[rings]])[order]
     second = np.concatenate([atom, ring_atom])[order]
     is_ring = np.concatenate([trees.ring_bond[bonds], np.ones(len(ring_atom), dtype=bool)])[order]
-    # (u, v) and (v, u) one after the other, as OGB lists them.
+    # The edges (u, v) and (v, u) stand one after the other, as OGB lists them.
     edges = np.stack([np.stack([first, second], 1).ravel(), np.stack([second, first], 1).ravel()])
     return GraphBatch.from_arrays(
         {
@@ -111,7 +113,7 @@ def _grown(sizes: Ints, random: np.random.Generator) -> _Skeletons:
     for atom in range(1, longest):
         back = np.where(random.random(count) < _CHAIN, 1, random.integers(2, _REACH + 2, count))
         parent = np.maximum(atom - back, 0)
-        # The last atom has one neighbour yet, so there is room where the chosen one is full.
+        # Where the chosen atom is full, the new one hangs on the last atom, which has only one neighbour so far.
         parent = np.where(degrees[rows, parent] < _VALENCE, parent, atom - 1)
         inside = atom < sizes
         parents[:, atom] = parent
@@ -122,7 +124,7 @@ def _grown(sizes: Ints, random: np.random.Generator) -> _Skeletons:
 
 
 def _close_rings(trees: _Skeletons, rings_an_atom: float, random: np.random.Generator) -> None:
-    """Join atoms to ancestors four or five bonds away, about so many times an atom, where valences allow it."""
+    """Join atoms to ancestors four or five bonds away, about ``rings_an_atom`` per atom, where valences allow it."""
     count, longest = trees.parents.shape
     rows, atoms = np.arange(count), np.arange(longest)
     wanted = np.floor(trees.sizes * rings_an_atom + random.random(count)).astype(np.int64)
@@ -145,12 +147,12 @@ def _close_rings(trees: _Skeletons, rings_an_atom: float, random: np.random.Gene
 
 def _ancestors(parents: Ints, steps: int) -> Ints:
     """[steps, graphs, atoms]: who is one, two, ... bonds up the tree; -1 above the root."""
-    found, at = [], np.broadcast_to(np.arange(parents.shape[1]), parents.shape)
+    levels, at = [], np.broadcast_to(np.arange(parents.shape[1]), parents.shape)
     for _ in range(steps):
         above = np.take_along_axis(parents, np.maximum(at, 0), 1)
         at = np.where(at > 0, above, -1)
-        found.append(at)
-    return np.stack(found)
+        levels.append(at)
+    return np.stack(levels)
 
 
 def _mark_ring(trees: _Skeletons, graph: Ints, atom: Ints, end: Ints) -> None:

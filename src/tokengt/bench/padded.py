@@ -29,7 +29,7 @@ class PaddedTokenGT(nn.Module):
                 "the padded reference has no sparse basis residual; set encoder.sparse_basis_residual=False"
             )
         self.model = model
-        # One after another, as the model's own: one compilation serves them all.
+        # All blocks go through one function, as in the accelerated model, so that one compilation serves them all.
         self._block = compiled(padded_block, dynamic=True) if compile else padded_block
 
     def forward(self, batch: GraphBatch) -> Float[Tensor, "rows out"]:
@@ -111,7 +111,8 @@ def plain_favor(
     query, key = query * scale, key * scale
     inside = mask[:, None, :, None]
     query_exponent, key_exponent = query @ projection.T, key @ projection.T
-    # The largest exponent of a query's row, and of a sequence's keys: constants that the normaliser cancels.
+    # The largest exponent is subtracted from every exponent against overflow: per query, and for the keys per graph.
+    # The division by the normaliser cancels both constants.
     query_top = query_exponent.detach().amax(-1, keepdim=True)
     key_top = key_exponent.detach().masked_fill(~inside, -torch.inf).amax((-2, -1), keepdim=True)
     phi_query = torch.exp(query_exponent - query.square().sum(-1, keepdim=True) / 2 - query_top) + eps

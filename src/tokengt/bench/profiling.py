@@ -17,7 +17,7 @@ KINDS = ("matrix products", "attention", "elementwise and norms", "feed and copi
 REST = {"cpu": "Python and the rest", "cuda": "idle"}
 STEPS = 3
 
-# The first pattern that is found in a name decides; what none is found in is the last kind here.
+# The first pattern that is found in the name of a kernel decides its kind; the last one fits every name.
 _KERNELS = (
     (
         "attention",
@@ -56,20 +56,20 @@ def breakdown(step: Callable[[], object], device: torch.device, seconds: float |
     ``seconds``: how long a step takes without the profiler, for a GPU: kernels take as long as ever under the
     profiler, launching them does not. On a CPU the profiled steps themselves are divided up.
     """
-    _recorded(step, 1, device)  # the first use of the profiler costs as much as a step
+    _recorded(step, 1, device)  # The first use of the profiler costs as much as a step, so it is not counted.
     events, profiled = _recorded(step, STEPS, device)
-    found = dict.fromkeys(KINDS, 0.0)
+    milliseconds = dict.fromkeys(KINDS, 0.0)
     for event in events:
         kind, microseconds = _cost(event, device.type)
         if kind is not None:
-            found[kind] += microseconds / 1e3 / STEPS
+            milliseconds[kind] += microseconds / 1e3 / STEPS
     whole = 1e3 * (seconds if seconds is not None and device.type == "cuda" else profiled / STEPS)
-    return {**found, REST[device.type]: max(0.0, whole - sum(found.values()))}
+    return {**milliseconds, REST[device.type]: max(0.0, whole - sum(milliseconds.values()))}
 
 
 def _recorded(step: Callable[[], object], steps: int, device: torch.device) -> tuple[Sequence[Any], float]:
     """The profiler's events, and the seconds between the first and the last."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it says on stderr that it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # Otherwise the profiler reports every start and stop on stderr.
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     with profile(activities=activities, acc_events=True) as recorded:
         wait(device)

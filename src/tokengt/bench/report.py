@@ -9,7 +9,7 @@ from typing import Any
 
 from tokengt.files import write_whole
 
-# Rows that agree in these are the same measurement: a new one takes the place of an old one.
+# Rows that agree in these fields are the same measurement: a new row replaces an old one.
 _IDENTITY = (
     *("shape", "device", "system", "phase", "layout", "dtype", "dropout"),
     *("ids", "attention", "model", "batch", "compiled", "cuda_graphs", "threads", "scale"),
@@ -30,7 +30,7 @@ class BenchRow:
         dropout: of attention weights, in training.
         graphs_per_s: median over the rounds.
         tokens_per_s: real tokens, padding not counted.
-        peak_share: matrix products that the model needs, a second, as a share of ``peak_tflops``.
+        peak_share: matrix products that the model needs, per second, as a share of ``peak_tflops``.
         memory_gib: the GPU's memory at its fullest, the other system's weights not counted, for replayed steps that of
             the warm-up as well; None on a CPU.
         ratio_to_padded: speed as a multiple of the padded reference's, median over the rounds.
@@ -38,7 +38,7 @@ class BenchRow:
         ids: node identifiers.
         attention: kind and backend.
         model: layers x width, heads.
-        batch: graphs a step.
+        batch: graphs per step.
         scale: of the graph's size ("physics").
         compiled: through ``torch.compile``.
         cuda_graphs: recorded and replayed.
@@ -123,12 +123,12 @@ def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def lines(rows: Sequence[BenchRow]) -> list[str]:
-    """What a person reads: the setting, one line a row, then where the time goes."""
+    """What a person reads: the setting, one line per row, then where the time goes."""
     first = rows[0]
     scale = "" if first.scale == 1 else f" x {first.scale:g}"
     compiled = ", compiled" if first.compiled else ""
     compiled += ", training replayed" if any(row.cuda_graphs for row in rows) else ""
-    told = [
+    text = [
         f"{first.shape}{scale}, {first.layout}, {first.ids} identifiers, batch {first.batch:,}, {first.model}, "
         f"{first.attention} attention, {first.dtype}{compiled}",
         f"{first.device}, torch {first.torch}, {first.threads} threads; a large matrix product does "
@@ -136,11 +136,11 @@ def lines(rows: Sequence[BenchRow]) -> list[str]:
         "",
         f"{'phase':6} {'system':8} {'graphs/s':>10} {'tokens/s':>12} {'of peak':>8} {'memory':>10} {'to padded':>10}",
     ]
-    told += [_row_line(row) for row in rows]
+    text += [_row_line(row) for row in rows]
     for row in rows:
         if row.breakdown is not None:
-            told += ["", *_breakdown_lines(row, row.breakdown)]
-    return told
+            text += ["", *_breakdown_lines(row, row.breakdown)]
+    return text
 
 
 def _row_line(row: BenchRow) -> str:
@@ -154,10 +154,10 @@ def _row_line(row: BenchRow) -> str:
 
 def _breakdown_lines(row: BenchRow, parts: dict[str, float]) -> list[str]:
     whole = sum(parts.values())
-    told = [f"{row.system}, {row.phase}: a batch takes {1e3 * row.seconds:.3g} ms; where it goes (profiled):"]
-    told += [f"  {name:22} {took:9.2f} ms {took / whole:6.1%}" for name, took in parts.items() if took]
+    text = [f"{row.system}, {row.phase}: a batch takes {1e3 * row.seconds:.3g} ms; where it goes (profiled):"]
+    text += [f"  {name:22} {took:9.2f} ms {took / whole:6.1%}" for name, took in parts.items() if took]
     if row.synchronisations is not None:
-        told.append(f"  the host waits for the GPU {row.synchronisations} times a batch")
+        text.append(f"  the host waits for the GPU {row.synchronisations} times a batch")
     if row.compile_seconds is not None:
-        told.append(f"  compiled in {row.compile_seconds:.1f} s; {row.recompilations} recompilations while timed")
-    return told
+        text.append(f"  compiled in {row.compile_seconds:.1f} s; {row.recompilations} recompilations while timed")
+    return text

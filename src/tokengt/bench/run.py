@@ -43,7 +43,7 @@ class _Measured:
 
 
 def bench(config: BenchConfig, say: Callable[[str], None] = lambda line: None) -> list[BenchRow]:
-    """Time training, inference or both beside the padded reference; two rows a phase.
+    """Time training, inference or both beside the padded reference; two rows per phase.
 
     Raises:
         ValueError: a wish that cannot be, or outputs of the two systems that differ.
@@ -57,13 +57,13 @@ def bench(config: BenchConfig, say: Callable[[str], None] = lambda line: None) -
         say("checking that packed and padded outputs agree")
         first = check_same(setup, systems)
         peak = measured_peak(device)
-        # Each holds the same weights; the data, which both read, is small beside them.
+        # Each system holds a copy of the weights, so each is charged half; the data they share is small beside them.
         held = dict.fromkeys((system.name for system in systems), (allocated(device) - before) // 2)
         rows = []
-        # Inference first: training leaves gradients and moments behind, which would count as its memory.
+        # Inference comes first: training leaves gradients and moments behind, which would count as memory of inference.
         for phase in sorted(config.phases):
             measured = _measure(setup, systems, phase, device, held, say)
-            # Inference was compiled when outputs were compared.
+            # Inference was compiled when the outputs were compared, so its first call was timed there.
             firsts = first if phase == "infer" else measured.first_seconds
             rows += [_row(setup, system, phase, measured, firsts[system.name], peak, device) for system in systems]
     return rows
@@ -94,7 +94,8 @@ def _measure(
     timings = interleaved(rounds, config.rounds, device, held)
     replayed = own.replays > replays
     if replayed:
-        # Such a step works in memory that its recording has reserved, which does not count as allocated any more.
+        # A replayed step works in memory that its recording reserved, which no longer counts as allocated. So the peak
+        # of the warm-up, which made the recordings, is the least that the step needs.
         timings[own.name] = timings[own.name].at_least(warm[own.name])
     recompiled = compiled_graphs() - graphs if config.compile else None
     say(f"{phase}: looking where the time goes")

@@ -18,14 +18,16 @@ from tokengt.numbering import narrowed
 
 Shape = Literal["pcqm4mv2", "zinc", "peptides", "physics"]
 
-# Atoms and bonds are the data sets' own means (PCQM4Mv2, ZINC-12k, LRGB peptides); the spreads are close to theirs.
+# The means of atoms and bonds are those of the data sets (PCQM4Mv2, ZINC-12k, LRGB peptides); the standard deviations
+# are close to theirs.
 MOLECULES: dict[str, MoleculeStatistics] = {
     "pcqm4mv2": MoleculeStatistics(14.1, 14.6, spread=2.5, least=4, most=30, tail=0.001, longest=50),
     "zinc": MoleculeStatistics(23.2, 24.9, spread=4.5, least=9, most=37),
     "peptides": MoleculeStatistics(150.9, 153.7, spread=84.0, least=8, most=444),
 }
 PHYSICS_NODES, PHYSICS_EDGES, PHYSICS_CLASSES = 34_493, 247_962, 5
-_PHYSICS_WIDTH = 32  # floats a node; the words of the real one (8,415) would only time one more matrix product
+# Numbers per node. The real data set has 8,415, which would only add the time of one larger matrix product.
+_PHYSICS_WIDTH = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +80,10 @@ def _distinct_pairs(nodes: int, edges: int, random: np.random.Generator) -> tupl
     """``edges`` different pairs u < v, their ends drawn with weights 1 / sqrt(rank)."""
     weights = 1 / np.sqrt(np.arange(1, nodes + 1))
     bounds = np.cumsum(weights) / weights.sum()
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < edges:
+    codes = np.empty(0, dtype=np.int64)
+    while len(codes) < edges:
         ends = np.sort(np.searchsorted(bounds, random.random((2 * edges, 2))).clip(max=nodes - 1), 1)
         pairs = ends[ends[:, 0] < ends[:, 1]]
-        found = np.unique(np.concatenate([found, pairs[:, 0] * nodes + pairs[:, 1]]))
-    kept = random.permutation(found)[:edges]
+        codes = np.unique(np.concatenate([codes, pairs[:, 0] * nodes + pairs[:, 1]]))
+    kept = random.permutation(codes)[:edges]
     return kept // nodes, kept % nodes

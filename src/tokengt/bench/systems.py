@@ -1,7 +1,7 @@
 """The two that are timed: the training loop of ``tokengt train``, and the usual padded code with the same weights.
 
-Both read their batches from the same packed graphs, so the feed (gathering, moving to the device, identifiers,
-tokens) is part of every step.
+Both take their batches from the same packed graphs (all graphs in one batch, without padding), so the feed is part of
+every step: selecting graphs, moving them to the device, identifiers and tokens.
 """
 
 import time
@@ -29,6 +29,7 @@ from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import deterministic, make_fabric
 from tokengt.training.tasks import Task
 
+# How many graphs are made: enough that batches differ as they do in training, and few, because making them takes time.
 _LEAST_GRAPHS, _LEAST_BATCHES, _MOST_BATCHES = 512, 4, 8
 
 
@@ -47,7 +48,7 @@ class Setup:
 
 
 def make_setup(config: BenchConfig) -> Setup:
-    """Graphs, identifiers known beforehand as a store has them, first weights."""
+    """Graphs, with eigenvectors computed beforehand as in a prepared store, and the first weights of the model."""
     several = max(min(config.steps_a_round, _MOST_BATCHES), _LEAST_BATCHES)
     count = config.graphs_a_step * max(several, -(-_LEAST_GRAPHS // config.graphs_a_step))
     sample = make_sample(config.shape, count, config.seed, config.scale)
@@ -187,8 +188,8 @@ def make_systems(setup: Setup) -> tuple[Packed, Padded]:
 def check_same(setup: Setup, systems: tuple[Packed, Padded]) -> dict[str, float]:
     """Refuse to time two systems that do not compute the same; the seconds of each one's first inference.
 
-    In full precision they may differ by a hundredth of the outputs' spread over rows, as they run by a tenth of the
-    outputs themselves.
+    In full precision they may differ by a hundredth of the deviation of the outputs from their mean. In the precision
+    that is timed, they may differ by a tenth of the outputs themselves.
     """
     packed, padded = systems
     places = torch.arange(min(32, len(setup.parts.graphs)))
@@ -199,7 +200,7 @@ def check_same(setup: Setup, systems: tuple[Packed, Padded]) -> dict[str, float]
         seconds[system.name] = time.perf_counter() - start
     own, other = outputs[packed.name], outputs[padded.name]
     refuse_difference(own - other, other, 0.1, f"in {setup.config.dtype}")
-    # Flash attention over packed rows has no full precision.
+    # The backend "varlen" (flash attention over packed rows) does not exist in full precision.
     if setup.config.backend != "varlen":
         batch = packed.trainer.parts.graphs.select(places).to(packed.device)
         own, other = packed.model.eval()(batch).double(), PaddedTokenGT(padded.model).eval()(batch).double()

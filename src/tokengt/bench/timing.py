@@ -46,7 +46,9 @@ def interleaved(
     for _ in range(repeats):
         for name, call in rounds.items():
             taken[name].append(_timed(call, device))
-    return {name: _timing(found, device, sum(held.values()) - held[name]) for name, found in taken.items()}
+    return {
+        name: _timing(rounds_taken, device, sum(held.values()) - held[name]) for name, rounds_taken in taken.items()
+    }
 
 
 def allocated(device: torch.device) -> int:

@@ -10,7 +10,8 @@ from tokengt.cli import benching, models, reading, reproducing, running, verifyi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    # Threads that spin while they wait make a busy machine four times slower; read when torch is first imported.
+    # OpenMP threads that spin while they wait make a busy machine four times slower. The variable is read when torch
+    # is first imported, so it must be set before that.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     options = _parser().parse_args(arguments)
     try:
@@ -18,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         return _refused(str(error))
     except (MemoryError, RuntimeError) as error:
-        # torch has a class of its own for a GPU that is full, below RuntimeError, and none for a CPU.
+        # A full GPU raises torch's own subclass of RuntimeError, a full CPU a plain RuntimeError known by its text.
         full = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
         if not isinstance(error, MemoryError) and not full:
             raise

@@ -16,7 +16,7 @@ def add_verbs(verbs: Any) -> None:
         "bench",
         help="time training and inference on this machine",
         description="Time the real training step and inference, data feed included, on synthetic graphs with the "
-        "sizes of a data set, in turns with the same weights over padded batches. Prints graphs and tokens a second, "
+        "sizes of a data set, in turns with the same weights over padded batches. Prints graphs and tokens per second, "
         "the share of the measured matrix-product peak, memory, and where the time goes. The rows are kept in "
         f"{_RESULTS} (--out).",
     )
@@ -24,14 +24,16 @@ def add_verbs(verbs: Any) -> None:
     verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     verb.add_argument("--phase", choices=("train", "infer", "both"), default="both")
     verb.add_argument(
-        "--layout", choices=("directed", "undirected"), default="directed", help="two tokens a bond, or one"
+        "--layout", choices=("directed", "undirected"), default="directed", help="two tokens per bond, or one"
     )
     verb.add_argument("--ids", choices=("laplacian", "orf"), default="laplacian", help="node identifiers")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="physics: share of its nodes and edges")
     _model_options(verb.add_argument_group("model"))
     clock = verb.add_argument_group("clock")
-    clock.add_argument("--batch", type=int, default=0, metavar="N", help="graphs a step (default: by shape and device)")
-    clock.add_argument("--steps", type=int, default=0, metavar="N", help="a round (default: 20 on a GPU, 5 on a CPU)")
+    clock.add_argument(
+        "--batch", type=int, default=0, metavar="N", help="graphs per step (default: by shape and device)"
+    )
+    clock.add_argument("--steps", type=int, default=0, metavar="N", help="per round (default: 20 on a GPU, 5 on a CPU)")
     clock.add_argument("--rounds", type=int, default=5, metavar="N", help="of each system, in turns (default: 5)")
     clock.add_argument("--seed", type=int, default=0, help="of graphs, weights and draws (default: 0)")
     verb.add_argument("--out", type=Path, default=_RESULTS, metavar="FOLDER", help=f"default: {_RESULTS}")
@@ -68,7 +70,7 @@ def _bench(options: argparse.Namespace) -> int:
 
     config = _config(options)
     path = results_file(options.out, config.shape, config.where.resolved)
-    kept_rows(path)  # says now, not after minutes, that none can be kept there
+    kept_rows(path)  # Reading the file first reports now, not after minutes, that no rows can be added to it.
     rows = bench(config, lambda line: say(f"bench: {line}"))
     print(json.dumps(to_json(rows), indent=1) if options.json else "\n".join(lines(rows)))
     keep_rows(path, rows)

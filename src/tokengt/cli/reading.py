@@ -84,8 +84,8 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     from tokengt.workflow.evaluating import evaluate
 
-    found = evaluate(options.model, options.source, smiles=options.smiles, out=options.out, device=options.device)
-    print(json.dumps(asdict(found)) if options.json else f"{options.source}: {found}")
+    evaluation = evaluate(options.model, options.source, smiles=options.smiles, out=options.out, device=options.device)
+    print(json.dumps(asdict(evaluation)) if options.json else f"{options.source}: {evaluation}")
     return 0
 
 

@@ -19,14 +19,14 @@ def _add_reproduce(verbs: Any) -> None:
         help="Table 1: attention heads learn the second-order equivariant basis",
         description="Train one attention layer to show the 15 basis tensors, for ten settings of identifiers, dense "
         "and sparse input. The same command goes on where a stopped one was. Writes table.json, table.md, "
-        "statistics.json and the attention maps. About 30 s a cell on an H200, 60 cells in all.",
+        "statistics.json and the attention maps. About 30 s per cell on an H200, 60 cells in all.",
     )
     basis.add_argument("--input", choices=("dense", "sparse"), help="default: both")
     basis.add_argument("--ids", nargs="+", metavar="KIND", help="none, random, orf, laplacian, ... (default: all)")
     basis.add_argument(
         "--type", action=argparse.BooleanOptionalAction, default=None, help="with or without type identifiers"
     )
-    basis.add_argument("--seeds", type=int, default=3, metavar="N", help="runs a cell (default: 3)")
+    basis.add_argument("--seeds", type=int, default=3, metavar="N", help="runs per cell (default: 3)")
     _options(basis, "basis", "width=128, steps=200, warmup=60, dense_batch=32, ...")
     basis.set_defaults(run=_basis)
     separation = experiments.add_parser(

@@ -77,7 +77,7 @@ def _add_finetune(verbs: Any) -> None:
     verb.add_argument("data", type=Path, metavar="DATA", help="a file or folder as prepare takes it, or a store")
     verb.add_argument("--freeze", action="store_true", help="train the head alone")
     _run_options(verb, policy=False)
-    # Molecules are read as the run to begin with read them.
+    # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
     verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit")
 
 
@@ -118,8 +118,8 @@ def _prepare(options: argparse.Namespace) -> int:
     recipe = _recipe(options)
     store = prepare(options.source, options.out, recipe, workers=options.workers, engine=options.engine)
     rejected = store.manifest.rejected
-    told = f", {rejected:,} rows rejected: see {options.out / 'rejected.csv'}" if rejected else ", no row rejected"
-    print(f"{options.out}: {len(store):,} graphs{told}")
+    ending = f", {rejected:,} rows rejected: see {options.out / 'rejected.csv'}" if rejected else ", no row rejected"
+    print(f"{options.out}: {len(store):,} graphs{ending}")
     return 0
 
 

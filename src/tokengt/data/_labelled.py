@@ -19,7 +19,7 @@ from tokengt.validation import describe_features
 class LabelledGraphs:
     """``targets``: one row per graph, node or listed edge as ``level`` says, NaN where a label is missing.
 
-    ``split``: the code of each row's part, where the source has one. ``lines``: each graph's
+    ``split``: the code of each row's part (train, valid, test), where the source has one. ``lines``: each graph's
     number in the source, counted from 1; ``rejected``: (number, reason) of the graphs that are left out.
     """
 
@@ -53,32 +53,32 @@ def assembled(
     level: Level,
     target_names: Sequence[str],
 ) -> LabelledGraphs:
-    """All records as one batch; graphs whose features are of another kind than most graphs' are rejected.
+    """All records as one batch; graphs whose features are of another kind than those of most graphs are rejected.
 
     Raises:
         ValueError: nothing is left.
     """
     kinds = _usual_kinds(records)
-    kept, left_out = [], list(rejected)
+    usable, left_out = [], list(rejected)
     for record in records:
         odd = next((name for name, kind in _kinds(record.graph).items() if kind != kinds[name]), None)
         if odd is None:
-            kept.append(record)
+            usable.append(record)
         else:
             mine = _kinds(record.graph)[odd]
             left_out.append((record.number, f"{odd} is {mine}; expected {kinds[odd]} as in most graphs"))
     left_out.sort()
-    if not kept:
+    if not usable:
         why = f": {left_out[0][1]}" if left_out else ""
         raise ValueError(f"{source} holds no graph that can be used{why}")
-    has_split = any(record.split is not None for record in kept)
+    has_split = any(record.split is not None for record in usable)
     return LabelledGraphs(
-        graphs=replace(GraphBatch.collate([record.graph for record in kept]), extras=()),
-        targets=torch.cat([record.targets for record in kept]),
+        graphs=replace(GraphBatch.collate([record.graph for record in usable]), extras=()),
+        targets=torch.cat([record.targets for record in usable]),
         level=level,
         target_names=tuple(target_names),
-        split=torch.cat([_codes(record) for record in kept]) if has_split else None,
-        lines=torch.tensor([record.number for record in kept]),
+        split=torch.cat([_codes(record) for record in usable]) if has_split else None,
+        lines=torch.tensor([record.number for record in usable]),
         rejected=tuple(left_out),
     )
 
@@ -90,7 +90,7 @@ def _codes(record: Record) -> Int8[Tensor, " rows"]:
 
 
 def _kinds(graph: Graph) -> dict[str, str]:
-    """How each field's features look; a field without rows says nothing."""
+    """The kind of each field's features in words; a field without rows is left out, since it fits any kind."""
     fields = {
         "node_features": (graph.node_features, graph.num_nodes),
         "edge_features": (graph.edge_features, graph.num_edges),

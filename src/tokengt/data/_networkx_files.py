@@ -1,4 +1,4 @@
-"""A folder of NetworkX JSON files (``networkx.node_link_data``), a graph a file."""
+"""A folder of NetworkX JSON files (``networkx.node_link_data``), one graph per file."""
 
 import json
 import math
@@ -71,14 +71,15 @@ def _read(number: int, file: Path) -> _File:
         raise ImportError("reading NetworkX files needs NetworkX: pip install networkx") from error
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        links = "links" if "links" in content else "edges"  # NetworkX before 3.6 writes links
+        # NetworkX before 3.6 wrote the list of edges under the name "links".
+        links = "links" if "links" in content else "edges"
         graph = nx.node_link_graph(content, edges=links)
         whole = dict(graph.graph)
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    except Exception:  # whatever NetworkX meets in a file of another shape
+    except Exception:  # NetworkX fails in many ways on JSON of another shape
         raise ValueError("it does not hold a graph; expected what networkx.node_link_data gives") from None
     edges: _Rows = []
     for u, v, attributes in graph.edges(data=True):
@@ -88,23 +89,23 @@ def _read(number: int, file: Path) -> _File:
 
 
 def _level(path: Path, files: Sequence[_File], targets: Sequence[str], level: Level | None) -> Level:
-    """The level that the targets stand on."""
+    """The level (graph, node or edge) whose attributes include all targets."""
     names: dict[Level, set[str]] = {"graph": set(), "node": set(), "edge": set()}
     for file in files:
         for each, rows in file.rows.items():
             names[each].update(*rows)
-    found = [each for each in names if (level in (None, each)) and names[each].issuperset(targets)]
-    if len(found) > 1 and targets:
+    levels = [each for each in names if (level in (None, each)) and names[each].issuperset(targets)]
+    if len(levels) > 1 and targets:
         raise ValueError(
-            f"{path}: targets {', '.join(targets)} are attributes of {'s and '.join(found)}s; name one with --level"
+            f"{path}: targets {', '.join(targets)} are attributes of {'s and '.join(levels)}s; name one with --level"
         )
-    if not found:
-        there = "; ".join(
+    if not levels:
+        attributes = "; ".join(
             f"{each}s have {', '.join(sorted(each_names))}" for each, each_names in names.items() if each_names
         )
         what = f"no {level} has" if level else "neither graphs, nodes nor edges have all of"
-        raise ValueError(f"{path}: {what} the targets {', '.join(targets)}; {there or 'there are no attributes'}")
-    return found[0]
+        raise ValueError(f"{path}: {what} the targets {', '.join(targets)}; {attributes or 'there are no attributes'}")
+    return levels[0]
 
 
 def _common(parts: Sequence[_Rows], targets: Sequence[str]) -> list[str]:
@@ -140,7 +141,7 @@ def _label(name: str, value: Any) -> float:
 
 
 def _one_kind(records: Sequence[Record]) -> list[Record]:
-    """Features of all graphs as floats where one graph's are, or hold a number below 0."""
+    """Features of all graphs as floats where those of one graph are floats or hold a number below 0."""
 
     def floats(features: Sequence[Tensor | None]) -> bool:
         return any(f is not None and (f.is_floating_point() or bool((f < 0).any())) for f in features)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# How many rows are turned into text at a time, to save memory.
 _BATCH = 4096
 
 

@@ -1,4 +1,7 @@
-"""A saved InMemoryDataset at once, without a loop over its graphs."""
+"""A saved InMemoryDataset read at once, without a loop over its graphs.
+
+This is a fast path: anything unusual makes it give up, and the graphs are then looked at one by one.
+"""
 
 import torch
 from jaxtyping import Int64
@@ -15,7 +18,7 @@ _OTHER_KEYS = ("num_nodes", "hyperedge_index", "hyperedge_attr", "adj", "adj_t",
 
 
 def read_collated(collated: Collated, target: str | None, level: Level | None) -> LabelledGraphs | None:
-    """The data set when all of it is plain and without fault; None when its graphs must be looked at one by one."""
+    """The data set, if all of it is plain and without fault; None if its graphs must be looked at one by one."""
     try:
         return _labelled(collated, _batch(collated), target or "y", level)
     except ValueError:
@@ -26,20 +29,21 @@ def _batch(collated: Collated) -> GraphBatch:
     from torch_geometric.data import Data
 
     data = collated.data
-    given = [key for key in _GRAPH_KEYS if key in data]
-    if type(data) is not Data or any(key in data for key in _OTHER_KEYS) or not {"x", "edge_index"} <= set(given):
+    keys = [key for key in _GRAPH_KEYS if key in data]
+    if type(data) is not Data or any(key in data for key in _OTHER_KEYS) or not {"x", "edge_index"} <= set(keys):
         raise ValueError("not the plain data set")
-    counts = {key: _counts(collated, key) for key in given}
+    counts = {key: _counts(collated, key) for key in keys}
     nodes, edges = counts["x"], counts["edge_index"]
     graph = torch.arange(len(nodes))
     of_edge = graph.repeat_interleave(edges)
-    # Checked here: a node's number beyond its own graph would be one of the next, other slices would shift features.
+    # After packing nobody could tell: a node's number beyond its own graph would name a node of the next graph, and
+    # slices of other lengths would shift features from one graph to another.
     if bool(((data.edge_index < 0) | (data.edge_index >= nodes[of_edge])).any()):
         raise ValueError("an edge leaves its graph")
     for key, expected in (("edge_attr", edges), ("graph_features", torch.ones_like(nodes))):
         if key in counts and not torch.equal(counts[key], expected):
             raise ValueError("features of another number of rows")
-    values = {key: data[key] for key in given}
+    values = {key: data[key] for key in keys}
     values["edge_index"] = data.edge_index + (nodes.cumsum(0) - nodes)[of_edge]
     return as_batch(Data(**values, batch=graph.repeat_interleave(nodes)))
 
@@ -75,7 +79,7 @@ def _labelled(collated: Collated, graphs: GraphBatch, target: str, level: Level 
 
 
 def _counts(collated: Collated, key: str) -> Int64[Tensor, " graphs"]:
-    """Rows of every graph."""
+    """How many rows of this attribute every graph has."""
     bounds, value = collated.slices.get(key), collated.data[key]
     if bounds is None or not isinstance(value, Tensor) or value.ndim == 0 or bounds.is_floating_point():
         raise ValueError("slices that are not those of a tensor")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokengt.data.cells import PART_CODES
 
-# PyG keeps the functions that made a data set beside it.
+# Files in which PyG keeps the functions that made a data set, beside the data itself.
 _NO_DATA = ("pre_filter.pt", "pre_transform.pt")
 
 
@@ -81,8 +81,8 @@ def pyg_files(path: Path) -> list[PyGFile]:
 
 def data_files(folder: Path) -> list[Path]:
     """The folder's ``.pt`` files that hold data."""
-    found = sorted(folder.glob("processed/*.pt")) or sorted(folder.glob("*.pt"))
-    return [file for file in found if file.name not in _NO_DATA]
+    files = sorted(folder.glob("processed/*.pt")) or sorted(folder.glob("*.pt"))
+    return [file for file in files if file.name not in _NO_DATA]
 
 
 def _chosen(folder: Path) -> list[Path]:
@@ -101,15 +101,15 @@ def _chosen(folder: Path) -> list[Path]:
 
 def _loaded(path: Path, code: int | None = None) -> PyGFile:
     from_file = _safely(path)
-    found = from_file
-    if isinstance(found, tuple) and len(found) in (2, 3, 4) and isinstance(found[1], dict | None):
-        found = _collated(path, found[0], found[1], found[-1])
-    if _is_data(found):
-        return PyGFile(path, [found], code)
-    if isinstance(found, list | tuple) and found and all(map(_is_data, found)):
-        return PyGFile(path, list(found), code)
-    if isinstance(found, Collated):
-        return PyGFile(path, found, code)
+    content = from_file
+    if isinstance(content, tuple) and len(content) in (2, 3, 4) and isinstance(content[1], dict | None):
+        content = _collated(path, content[0], content[1], content[-1])
+    if _is_data(content):
+        return PyGFile(path, [content], code)
+    if isinstance(content, list | tuple) and content and all(map(_is_data, content)):
+        return PyGFile(path, list(content), code)
+    if isinstance(content, Collated):
+        return PyGFile(path, content, code)
     kind = type(from_file).__name__
     raise ValueError(f"{path} holds a {kind}; expected PyG's Data, a list of them, or a saved InMemoryDataset")
 
@@ -149,14 +149,14 @@ def _safely(path: Path) -> Any:
         with torch.serialization.safe_globals(safe):
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if wanted is None:
+        asked = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if asked is None:
             raise ValueError(
                 f"{path} cannot be read as a PyG data set; expected a file that torch.save wrote"
             ) from None
         raise ValueError(
-            f"{path} wants {wanted[1]}, which is refused for safety: only tensors, plain values and PyG's Data are read"
+            f"{path} wants {asked[1]}, which is refused for safety: only tensors, plain values and PyG's Data are read"
         ) from None
-    except Exception as error:  # a torn file fails in any way it likes
+    except Exception as error:  # a torn file can fail in any way
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"{path} cannot be read as a PyG data set: {reason or type(error).__name__}") from None

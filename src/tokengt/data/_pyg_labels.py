@@ -52,15 +52,15 @@ def targets_of(
 ) -> Float64[Tensor, "rows targets"]:
     if label is None:
         return torch.full((rows, width), torch.nan, dtype=torch.float64)
-    found = shaped(label, level)
-    if found.shape != (rows, width):
-        each = "" if level == "graph" else f", a row {'a' if level == 'node' else 'an'} {level}"
+    targets = shaped(label, level)
+    if targets.shape != (rows, width):
+        each = "" if level == "graph" else f", one row per {level}"
         raise ValueError(f"{name} has shape {list(label.shape)}; expected {[rows, width]}{each}")
-    return found
+    return targets
 
 
 def split_of(data: Any, rows: int, code: int | None) -> Int8[Tensor, " rows"] | None:
-    """The file's code on every row, else the codes of the masks that have as many rows."""
+    """The part of every row: that of the file, or else those of the masks that have as many rows."""
     if code is not None:
         return torch.full((rows,), code, dtype=torch.int8)
     masks = {name: mask for name in MASKS if (mask := mask_of(data, name)) is not None and len(mask) == rows}
@@ -68,7 +68,7 @@ def split_of(data: Any, rows: int, code: int | None) -> Int8[Tensor, " rows"] | 
 
 
 def mask_of(data: Any, name: str) -> Bool[Tensor, " rows"] | None:
-    """The mask, or its first column; None for what is no mask."""
+    """The mask, or its first column where it has several (several splits of one data set); None if it is no mask."""
     mask = data[name] if name in data else None  # noqa: SIM401, PyG's Data is no dict
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim not in (1, 2) or mask.shape[-1] == 0:
         return None

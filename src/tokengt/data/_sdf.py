@@ -8,7 +8,7 @@ from tokengt.data._text import Sink, lines_of
 
 MOLBLOCK = "molblock"
 _FIELD = re.compile(r">.*?<(.*)>")
-# No molecule is this large; a file of another kind would be one endless record.
+# No molecule is this large: a longer record means that the file is of another kind and never ends one.
 _LONGEST_RECORD = 1 << 24
 
 

@@ -37,7 +37,7 @@ def lines_of(path: Path, sink: Sink | None = None) -> Iterator[Iterator[str]]:
         with io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline="") as file:
             yield iter(file)
             if sink is not None:
-                # What may follow a compressed stream belongs to the file as well.
+                # Bytes that follow a compressed stream belong to the file, and so to its checksum.
                 while raw.read(_BLOCK):
                     pass
 
@@ -50,6 +50,8 @@ class _Raw(io.BufferedReader):
 
 
 class _Told(io.FileIO):
+    """A file that passes on every byte that is read from it."""
+
     def __init__(self, path: str, sink: Sink | None) -> None:
         super().__init__(path, "rb")
         self._sink = sink
@@ -69,7 +71,7 @@ def check_begun(path: Path) -> None:
 
 
 def _line_not_utf8(path: Path) -> int:
-    """The first line of a file that is not UTF-8 where that is so; it is read again, which only a bad file costs."""
+    """The number of the first line that is not UTF-8, found by reading the file again, which only a bad file costs."""
     decoder, lines = codecs.getincrementaldecoder("utf-8")(), 0
     with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
         for block in iter(lambda: file.read(_BLOCK), b""):
@@ -83,6 +85,7 @@ def _line_not_utf8(path: Path) -> int:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
+    """Turns whatever goes wrong while reading into one sentence that names the file."""
     try:
         yield
     except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""Which graphs make up a step: shuffled by a key, cut by a budget, dealt into pieces. No loop over graphs.
+"""Which graphs make up a step: all graphs are shuffled, cut into steps by a budget, and each step is dealt into pieces.
 
-Every ``tokens`` tensor here has one entry per graph of the whole data set and is indexed by place.
+A *place* is a graph's number in the data set. Every ``tokens`` tensor here has one entry per graph of the whole data
+set and is indexed by place. There is no loop over graphs.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from tokengt.draws import chain, mix
 
-# Tokens in one batch of an evaluation.
+# How many tokens one batch of an evaluation may hold.
 _AT_ONCE, _AT_ONCE_ON_A_GPU = 2**14, 2**17
 
 
@@ -63,7 +64,8 @@ def epoch_steps(
     bounds = _budget_bounds(lengths, config.batch_tokens) if config.batch_tokens else _count_bounds(len(order), config)
     steps = len(bounds) - 1
     step = np.repeat(np.arange(steps), np.diff(bounds))
-    # Longest first, then dealt to and fro as cards are: pieces end up alike in graphs and in tokens.
+    # The graphs of a step are sorted from long to short and then dealt to the pieces to and fro, as cards are (0, 1, 2,
+    # 2, 1, 0, ...), so that pieces end up with nearly as many graphs and tokens.
     longest_first = np.lexsort((-lengths, step))
     rank = np.arange(len(order)) - bounds[step]
     turn, place = np.divmod(rank, pieces)
@@ -75,7 +77,7 @@ def epoch_steps(
 
 
 def tokens_at_once(device: torch.device) -> int:
-    """Of an evaluation: a GPU is done with few of them before the host has launched the next."""
+    """How many tokens one evaluation batch may hold: many on a GPU, which would finish a few before the next launch."""
     return _AT_ONCE_ON_A_GPU if device.type == "cuda" else _AT_ONCE
 
 
@@ -96,7 +98,7 @@ def evaluation_batches(
 def permutation(count: int, *key: int) -> Int[Tensor, " count"]:
     """A shuffle of 0 to ``count - 1`` that is a function of ``key``, whatever the version of torch or NumPy."""
     state = chain(torch.tensor([[_signed(part)] for part in key]))
-    # mix is a bijection, so no two places tie.
+    # mix is a bijection, so no two places get the same number and the order has no ties.
     return torch.argsort(mix(mix(state) + torch.arange(count)))
 
 

@@ -1,6 +1,7 @@
-"""What the text of one cell means: a number, a gap, a class, a part of a split. Torch-free.
+"""What the text of one cell means: a number, a missing value, a class, a part of a split.
 
-A cell that means nothing is a :class:`BadCell`, whose sentence goes to ``rejected.csv``.
+A cell that means nothing raises a :class:`BadCell`, whose sentence goes to ``rejected.csv``. The modules that worker
+processes import, this one among them, do not import torch, which would take each of them seconds to start.
 """
 
 import math
@@ -31,7 +32,7 @@ def is_missing(text: str) -> bool:
 
 
 def number(text: str) -> float:
-    """The number a cell holds, NaN for a gap. Blanks around it, ``+5``, ``1e-3``, ``true`` and ``−5`` are fine.
+    """The number a cell holds, NaN if it is missing. Blanks around it, ``+5``, ``1e-3``, ``true`` and ``−5`` are fine.
 
     Raises:
         BadCell: it is no finite number.
@@ -41,7 +42,7 @@ def number(text: str) -> float:
     except ValueError:
         value = _unusual_number(text)
     else:
-        # Python reads 1_000 as a thousand; in a file it is more likely a name.
+        # Python reads 1_000 as a thousand, but in a file it is more likely a name.
         if "_" in text:
             raise BadCell(f"is {shown(text)}; expected a number")
     if math.isinf(value):
@@ -65,7 +66,7 @@ def _unusual_number(text: str) -> float:
 
 
 def binary(text: str) -> float:
-    """0 or 1, NaN for a gap."""
+    """0 or 1, NaN for a missing value."""
     value = number(text)
     if value == value and value not in (0.0, 1.0):
         raise BadCell(f"is {shown(text)}; expected 0 or 1")
@@ -73,7 +74,7 @@ def binary(text: str) -> float:
 
 
 def descriptor(text: str) -> float:
-    """A number that float32 holds; a gap is not allowed, for the model needs every one of them."""
+    """A number that float32 can hold; it may not be missing, because the model needs every descriptor."""
     value = number(text)
     if value != value:
         raise BadCell(f"is {shown(text)}; expected a number, descriptors may not be missing")
@@ -83,7 +84,7 @@ def descriptor(text: str) -> float:
 
 
 def class_label(text: str) -> str | None:
-    """The class a cell names, None for a gap. Numbers are spelled one way: ``1.0`` and ``01`` are the class ``1``."""
+    """The class a cell names, None for a missing value. Numbers are spelled one way: ``1.0`` and ``01`` are ``1``."""
     word = text.strip()
     if word.lower() in MISSING:
         return None

@@ -1,7 +1,8 @@
-"""Where shards are converted: in this process, in worker processes of this machine, or on a Ray cluster. Torch-free.
+"""Where shards are converted: in this process, in worker processes of this machine, or on a Ray cluster.
 
-Every engine takes shards as they are read and yields their arrays as they are ready, in any order, with at most two
-a worker on the way. The arrays do not depend on the engine: all run :func:`tokengt.data.shards.convert_shard`.
+A *shard* is some thousand rows of a table, the unit of parallel work. Every engine takes shards as they are read and
+yields their arrays as they are ready, in any order, with at most two shards per worker on the way. The arrays do not
+depend on the engine: all run :func:`tokengt.data.shards.convert_shard`. This module does not import torch.
 """
 
 import os
@@ -21,6 +22,7 @@ from tokengt.data.shards import ShardArrays, ShardRecipe, convert_shard
 from tokengt.data.tables import Row
 
 Engine = Literal["processes", "ray"]
+# Shards per worker that are on the way: while one is converted the next one waits, so that no worker is idle.
 _IN_FLIGHT = 2
 _KEPT = "the shards that are done are kept: run the same again, with fewer --workers if memory ran out"
 
@@ -62,7 +64,7 @@ def results(engine: Engine, jobs: Jobs, recipe: ShardRecipe, workers: int | None
     if engine == "ray":
         return on_ray(jobs, recipe, workers, shown)
     processes = min(workers or available_cores(), shards)
-    # An interpreter inside another program has no executable to start again.
+    # Where Python is embedded in another program there is no interpreter to start, and this process does the work.
     return in_processes(jobs, recipe, processes) if processes > 1 and sys.executable else in_this_process(jobs, recipe)
 
 
@@ -102,7 +104,7 @@ def in_processes(jobs: Jobs, recipe: ShardRecipe, workers: int) -> Results:
         while pending:
             yield from _finished(pending)
     finally:
-        # Killing first: a thread that waits for an answer then sees the end of it.
+        # Workers are killed first, so that a thread that waits for an answer sees the end of the pipe and returns.
         for worker in pool:
             worker.kill()
         threads.shutdown(cancel_futures=True)
@@ -119,14 +121,14 @@ def _finished(pending: dict[Future[ShardArrays], int]) -> Iterator[tuple[int, Sh
 
 
 def _start_worker() -> subprocess.Popen[bytes]:
-    # The same packages as here, none from the folder where the user happens to be.
+    # The worker finds the same packages as this process, and none from the folder in which the user happens to be.
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "tokengt.data.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        # Ctrl-C is for this process, which ends the workers.
+        # A group of its own keeps Ctrl-C from the workers: this process gets it and ends them.
         process_group=0,
     )
 
@@ -166,8 +168,8 @@ def on_ray(jobs: Jobs, recipe: ShardRecipe, workers: int | None, shown: bool) ->
         ChildProcessError: the cluster lost a task for good.
     """
     ray = _ray()
-    mine = not ray.is_initialized()
-    if mine:
+    started_here = not ray.is_initialized()
+    if started_here:
         package = str(Path(__file__).parents[1])
         travels = {"py_modules": [package], "env_vars": {"OMP_NUM_THREADS": "1"}}
         ray.init(log_to_driver=False, logging_level="ERROR", runtime_env=travels)
@@ -177,7 +179,7 @@ def on_ray(jobs: Jobs, recipe: ShardRecipe, workers: int | None, shown: bool) ->
         counts = ", ".join(map(str, sorted(shares.values(), reverse=True)))
         say(f"Ray converted {shares.total()} shards on {len(shares)} nodes: {counts}", shown)
     finally:
-        if mine:
+        if started_here:
             ray.shutdown()
 
 

@@ -40,7 +40,7 @@ def brec_pairs(folder: Path, category: BrecCategory) -> list[tuple[Graph, Graph]
     """
     if category not in BREC_CATEGORIES:
         raise ValueError(f"category is {category!r}; expected one of {', '.join(BREC_CATEGORIES)}")
-    # Flat files list pairs one after another.
+    # Some categories are stored flat, with the two graphs of a pair one after another.
     texts = np.load(_existing(folder / "brec" / f"{category}.npy"), allow_pickle=False).reshape(-1, 2)
     return [(graph6(first), graph6(second)) for first, second in texts.tolist()]
 

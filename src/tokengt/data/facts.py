@@ -1,4 +1,7 @@
-"""Facts of a store's graphs that are worth keeping: computed in chunks, kept beside the store, checked when read."""
+"""Facts about a store's graphs, such as eigenvectors: computed in chunks, kept in its folder, checked when read.
+
+A *fact* is something that the structure of a graph decides (:mod:`tokengt.structure.facts`).
+"""
 
 import errno
 import json
@@ -20,6 +23,7 @@ from tokengt.files import file_checksum, write_whole
 from tokengt.structure.distances import check_pairs
 from tokengt.structure.facts import StructureFact
 
+# How many graphs, and ordered pairs of nodes, one chunk may hold.
 _GRAPHS_AT_ONCE, _PAIRS_AT_ONCE = 4096, 2**22
 _FACT = "fact"
 
@@ -27,19 +31,20 @@ _FACT = "fact"
 def fact_of_all(
     graphs: GraphBatch, fact: StructureFact, cache: Path | None = None, owner: str = "", shown: bool = False
 ) -> Shaped[Tensor, "rows *rest"]:
-    """A fact of every graph, from the folder ``cache`` when it is there for the graphs that ``owner`` names.
+    """A fact about every graph, read from the folder ``cache`` if it was kept there for the graphs called ``owner``.
 
-    A file that is torn, changed or of other graphs is computed again; a folder nobody may write to is left alone.
+    A file that is torn, changed or about other graphs is computed again. A folder that may not be written to is left
+    alone, and the fact stays in memory.
     """
     path = None if cache is None else cache / f"{fact.name}.safetensors"
-    known = None if path is None else _read(path, owner)
-    if known is not None:
-        return known
+    kept_rows = None if path is None else _read(path, owner)
+    if kept_rows is not None:
+        return kept_rows
     if fact.per == "pair":
         check_pairs(graphs.nodes)
     with progress_bar(len(graphs), "graphs", fact.name, shown=shown) as tick:
         pieces = _computed(graphs, fact, tick)
-        # The first chunk tells the type and width of all.
+        # The type and width of the file's tensor are those of the first chunk.
         first = next(pieces)
         rows = chain((first,), pieces)
         if path is None or not _writable(path.parent):

@@ -38,7 +38,7 @@ def is_graph_source(path: Path) -> bool:
 
 
 def read_pyg(path: Path, target: str | None = None, level: Level | None = None) -> LabelledGraphs:
-    """The graphs of a PyG data set with the labels in attribute ``target`` (``y`` unless told; then it may lack).
+    """The graphs of a PyG data set with the labels in attribute ``target``; None for ``y``, which may then be absent.
 
     The level is the one whose rows (one, nodes, edges) most graphs' labels have. Labels [T] of a graph are T
     targets when ``level`` is "graph". Splits come from ``train_mask``, ``val_mask`` and ``test_mask`` (the first
@@ -82,23 +82,23 @@ def is_networkx_folder(path: Path) -> bool:
 def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Level | None) -> LabelledGraphs:
     name = target or "y"
     datas = [(data, file.code) for file in files for data in listed(file)]
-    found, rejected = [], []
+    readable, rejected = [], []
     for number, (data, code) in enumerate(datas, 1):
         try:
-            found.append((number, data, code, _graph(data), label_of(data, name)))
+            readable.append((number, data, code, _graph(data), label_of(data, name)))
         except ValueError as error:
             rejected.append((number, str(error)))
-    labels = [(graph, label) for *_, graph, label in found if label is not None]
-    if target is not None and found and not labels:
-        there = ", ".join(sorted(set().union(*(data.keys() for _, data, *_ in found))))
-        raise ValueError(f"{path}: no graph has an attribute {target!r}; there are {there}")
+    labels = [(graph, label) for *_, graph, label in readable if label is not None]
+    if target is not None and readable and not labels:
+        attributes = ", ".join(sorted(set().union(*(data.keys() for _, data, *_ in readable))))
+        raise ValueError(f"{path}: no graph has an attribute {target!r}; there are {attributes}")
     if level is None:
         rows = [(len(label) if label.ndim else 1, graph.num_nodes, graph.num_edges) for graph, label in labels]
         level = guessed_level(path, name, rows)
     widths = Counter(shaped(label, level).shape[1] for _, label in labels)
     width = widths.most_common(1)[0][0] if widths else 0
     records = []
-    for number, data, code, graph, label in found:
+    for number, data, code, graph, label in readable:
         try:
             targets = targets_of(label, name, level, level_rows(graph, level), width)
             records.append(Record(number, graph, targets, split_of(data, len(targets), code)))

@@ -1,4 +1,7 @@
-"""Sources that hold graphs already, PyG data sets and folders of NetworkX JSON, as the tensors of a store."""
+"""Sources that hold graphs already, PyG data sets and folders of NetworkX JSON, as the tensors of a store.
+
+A *store* is a prepared data set (:mod:`tokengt.data.store`).
+"""
 
 from pathlib import Path
 
@@ -72,16 +75,16 @@ def _labelled(source: Path, recipe: Recipe) -> LabelledGraphs:
 
 
 def _as_classes(targets: Float64[Tensor, "rows 1"]) -> tuple[Float64[Tensor, "rows 1"], tuple[str, ...]]:
-    """Labels that are numbers as places among their values, in order; a missing one stays missing."""
-    known = ~targets.isnan()
-    values, places = torch.unique(targets[known], return_inverse=True)
+    """Each label as its place among the sorted distinct labels; a missing one stays missing."""
+    labelled = ~targets.isnan()
+    values, places = torch.unique(targets[labelled], return_inverse=True)
     coded = torch.full_like(targets, torch.nan)
-    coded[known] = places.double()
+    coded[labelled] = places.double()
     return coded, tuple(number_label(value) for value in values.tolist())
 
 
 def source_checksum(source: Path) -> str:
-    """SHA-256 of a file; of a folder, that of the names and checksums of the files that are read in it."""
+    """The file's SHA-256; for a folder, that of the names and checksums of the files that are read in it."""
     if source.is_file():
         return file_checksum(source)
     files = data_files(source) or sorted(source.glob("*.json"))

@@ -19,7 +19,8 @@ from tokengt.ragged import Segments
 
 PAIRS = (("train", "valid"), ("train", "test"), ("valid", "test"))
 EXAMPLES = 3
-# Multiples of the step of splitmix64, as signed 64-bit integers; an order-k edge needs k + 3 of them.
+# Salts that keep hashes of different uses apart: multiples of the step of splitmix64, as signed 64-bit integers. An
+# edge of k nodes needs k + 3 of them.
 _SALTS = [(salt * 0x9E3779B97F4A7C15 + 2**63) % 2**64 - 2**63 for salt in range(64)]
 _ELEMENTS = tuple(
     re.findall(
@@ -29,7 +30,9 @@ _ELEMENTS = tuple(
         "TsOg",
     )
 )
-_CHUNK = 1 << 20  # nodes and edges hashed at a time: some tens of megabytes
+# How many nodes and edges are hashed at a time, which takes some tens of megabytes.
+_CHUNK = 1 << 20
+# Few rounds find candidates; where nothing else can confirm them, many rounds decide.
 _ROUNDS, _MORE_ROUNDS = 3, 16
 # Chirality and bond stereo depend on the order in which a SMILES spells the neighbours; all other columns do not.
 _STEREO_COLUMN = 1
@@ -62,15 +65,17 @@ class LeakReport:
         def name(place: int) -> str:
             return f"graph {place}" if lines is None else f"{unit} {int(lines[place])}"
 
-        found = []
+        sentences = []
         for (first, second), count in self.counts.items():
             if count:
                 shown = [f"{name(b)} = {name(a)}" for a, b in self.examples[first, second]]
                 shown += ["..."] if count > len(shown) else []
-                found.append(f"{count:,} of {self.sizes[second]:,} {second} {what} {verb} {first} ({', '.join(shown)})")
+                sentences.append(
+                    f"{count:,} of {self.sizes[second]:,} {second} {what} {verb} {first} ({', '.join(shown)})"
+                )
         if self.train_repeats:
-            found.append(f"{self.train_repeats:,} of {self.sizes['train']:,} train {what} repeat an earlier one")
-        return found
+            sentences.append(f"{self.train_repeats:,} of {self.sizes['train']:,} train {what} repeat an earlier one")
+        return sentences
 
 
 def leaks(
@@ -83,14 +88,15 @@ def leaks(
 ) -> LeakReport:
     """Find equal graphs in different parts. ``graphs`` lie on the CPU; ``split`` holds places of graphs.
 
-    A colour-refinement hash finds candidates. With ``texts`` (one a graph) they are molecules, and the canonical
-    SMILES that ``policy`` leaves decide. Without, a hash of more rounds and all features decides: equal graphs are
+    A colour-refinement hash finds candidates. With ``texts`` (one per graph) they are molecules, and their canonical
+    SMILES under the ``policy`` decide. Without, a hash of more rounds and all features decides: equal graphs are
     always found, and different ones that colour refinement cannot tell apart count as equal.
     """
     parts = {name: places.numpy() for name, places in split.parts().items()}
     places = torch.cat(list(split.parts().values()))
     candidates = places[_repeated(_hashes(graphs, places, _ROUNDS, molecules=texts is not None))]
-    same = np.arange(len(graphs))  # equal numbers: the same graph
+    # Graphs with equal numbers are the same; to begin with, all are different.
+    same = np.arange(len(graphs))
     if texts is None:
         keys = _hashes(graphs, candidates, _MORE_ROUNDS, molecules=False)
     else:
@@ -99,10 +105,10 @@ def leaks(
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         keys = torch.tensor([numbers[name] for name in names], dtype=torch.int64)
     same[candidates.numpy()] = len(graphs) + torch.unique(keys, return_inverse=True)[1].numpy()
-    found = {pair: _shared(parts[pair[0]], parts[pair[1]], same) for pair in PAIRS}
+    shared = {pair: _shared(parts[pair[0]], parts[pair[1]], same) for pair in PAIRS}
     return LeakReport(
-        counts={pair: len(hits) for pair, hits in found.items()},
-        examples={pair: tuple((int(a), int(b)) for a, b in hits[:EXAMPLES]) for pair, hits in found.items()},
+        counts={pair: len(hits) for pair, hits in shared.items()},
+        examples={pair: tuple((int(a), int(b)) for a, b in hits[:EXAMPLES]) for pair, hits in shared.items()},
         train_repeats=len(parts["train"]) - len(np.unique(same[parts["train"]])),
         sizes={name: len(mine) for name, mine in parts.items()},
         molecules=texts is not None,
@@ -116,7 +122,7 @@ def unseen_elements(graphs: GraphBatch, split: Split) -> dict[str, int]:
     """
     assert graphs.node_features is not None
     element = graphs.node_features[:, 0].numpy()
-    # [nodes] 0 train, 1 valid, 2 test, -1 none
+    # The part of every node's graph: 0 train, 1 valid, 2 test, -1 none.
     part = np.repeat(split.codes(len(graphs)).numpy(), graphs.nodes.host_lengths.numpy())
     trained = np.bincount(element[part == 0], minlength=ATOM_CATEGORIES[0]) > 0
     rows = np.flatnonzero((part > 0) & ~trained[element])
@@ -127,10 +133,11 @@ def unseen_elements(graphs: GraphBatch, split: Split) -> dict[str, int]:
 
 
 def graph_hashes(batch: GraphBatch, rounds: int) -> Int[Tensor, " graphs"]:
-    """One 64-bit hash a graph that does not depend on the numbers of its nodes or the order of its edges.
+    """One 64-bit hash per graph that does not depend on the numbers of its nodes or the order of its edges.
 
     Each round, a node's colour takes in the multiset of its edges: their features, the colours at their ends, and
-    the end it stands at; of hyperedges likewise. Sums of hashes wrap around, which is what makes them one pass.
+    the end it stands at; of hyperedges likewise. A multiset is hashed as the sum of its members' hashes, which does
+    not depend on their order; sums may wrap around.
     """
     colour = _salted(_row_hashes(batch.node_features, batch.num_nodes), 1)
     edge = _row_hashes(batch.edge_features, batch.num_edges)
@@ -152,12 +159,12 @@ def graph_hashes(batch: GraphBatch, rounds: int) -> Int[Tensor, " graphs"]:
 
 def _hashes(graphs: GraphBatch, places: Tensor, rounds: int, molecules: bool) -> Int[Tensor, " places"]:
     """The hashes of the graphs at these places, worked out piece by piece in bounded memory."""
-    found = torch.zeros(len(graphs), dtype=torch.int64)
+    hashes = torch.zeros(len(graphs), dtype=torch.int64)
     sizes = graphs.nodes.host_lengths + graphs.edges.host_lengths
     for chunk in evaluation_batches(places, sizes, _CHUNK):
         batch = graphs.select(chunk)
-        found[chunk] = graph_hashes(_without_stereo(batch) if molecules else batch, rounds)
-    return found.index_select(0, places)
+        hashes[chunk] = graph_hashes(_without_stereo(batch) if molecules else batch, rounds)
+    return hashes.index_select(0, places)
 
 
 def _without_stereo(batch: GraphBatch) -> GraphBatch:
@@ -176,7 +183,7 @@ def _repeated(keys: Int[Tensor, " places"]) -> Int[Tensor, " repeated"]:
 
 
 def _shared(first: NDArray[np.int64], second: NDArray[np.int64], same: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[shared, 2] a place of ``second`` that has an equal in ``first``, after the first such place of ``first``."""
+    """[shared, 2] for every place of ``second`` with an equal in ``first``: the first such equal, and the place."""
     keys, where = np.unique(same[first], return_index=True)
     slot = np.searchsorted(keys, same[second]).clip(max=max(len(keys) - 1, 0))
     hit = keys[slot] == same[second] if len(keys) else np.zeros(len(second), dtype=bool)
@@ -184,7 +191,7 @@ def _shared(first: NDArray[np.int64], second: NDArray[np.int64], same: NDArray[n
 
 
 def _row_hashes(features: Shaped[Tensor, "rows _"] | None, rows: int) -> Int[Tensor, " rows"]:
-    """A hash a row: of integers by value, of floats by their bits; zero where there is nothing."""
+    """One hash per row: of integers by value, of floats by their bits; zero where there are no features."""
     if features is None or features.shape[1] == 0:
         return torch.zeros(rows, dtype=torch.int64)
     # Adding zero turns -0.0 into 0.0, which compares equal but has other bits.
@@ -193,7 +200,7 @@ def _row_hashes(features: Shaped[Tensor, "rows _"] | None, rows: int) -> Int[Ten
 
 
 def _salted(x: Int[Tensor, " rows"], salt: int) -> Int[Tensor, " rows"]:
-    """Hashes of one use never meet those of another; and mix(0) is 0, which a sum would not count."""
+    """The salt keeps hashes of different uses apart, and keeps the hash of 0 from being 0, which adds nothing."""
     return mix(x + _SALTS[salt])
 
 
@@ -204,5 +211,5 @@ def _sums(values: Int[Tensor, " rows"], segments: Segments) -> Int[Tensor, " seg
 
 
 def _symbol(row: int) -> str:
-    # Not RDKit's table: a machine that only trains may be without it.
+    # The table is our own, because RDKit may not be installed on a machine that only trains.
     return _ELEMENTS[row] if row < len(_ELEMENTS) else "*"

@@ -1,4 +1,7 @@
-"""What a store says about itself (:class:`Manifest`) and what one asks of a file (:class:`Recipe`). Torch-free."""
+"""What a store says about itself (:class:`Manifest`), and which columns of a file mean what (:class:`Recipe`).
+
+A *store* is a folder with a prepared data set (:mod:`tokengt.data.store`). This module does not import torch.
+"""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +14,7 @@ from tokengt.interop.molecules import DEFAULT_POLICY, FEATURISATION_VERSION, Mol
 from tokengt.level import Level
 
 FORMAT = "tokengt-store-1"
-# Counts up when the same PyG or NetworkX graph would give other numbers.
+# Is increased whenever the same PyG or NetworkX graph would give other numbers, so that old stores are not reused.
 GRAPH_FEATURISATION_VERSION = 1
 GRAPHS, MANIFEST, REJECTED, CACHE = "graphs.safetensors", "manifest.json", "rejected.csv", "cache"
 
@@ -44,9 +47,9 @@ class Recipe:
     policy: MoleculePolicy = DEFAULT_POLICY
 
     def __post_init__(self) -> None:
-        for name, value, known in (("task", self.task, get_args(TaskKind)), ("level", self.level, get_args(Level))):
-            if value is not None and value not in known:
-                raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
+        for name, value, options in (("task", self.task, get_args(TaskKind)), ("level", self.level, get_args(Level))):
+            if value is not None and value not in options:
+                raise ValueError(f"{name} is {value!r}; expected one of {', '.join(options)}")
         for option, names in (("--target", self.targets), ("--descriptors", self.descriptors)):
             repeated = [name for name in names if names.count(name) > 1]
             if repeated:
@@ -108,7 +111,7 @@ class Manifest:
 
     def differences(self, sha256: str, recipe: Recipe, made: Mapping[str, Any]) -> list[str]:
         """How a store of this source, recipe and featurisation would differ, in words; empty when it is this one."""
-        found = [] if self.source.sha256 == sha256 else [f"it was made from another {self.source.name}"]
+        source = [] if self.source.sha256 == sha256 else [f"it was made from another {self.source.name}"]
         pairs = [
             ("--smiles", self.columns.get("smiles"), recipe.smiles),
             ("--target", self.columns.get("targets"), list(recipe.targets)),
@@ -120,11 +123,11 @@ class Manifest:
         ]
         old_policy, new_policy = self.featurisation.get("policy", {}), made.get("policy", {})
         pairs += [(f"--{name}", old_policy.get(name), value) for name, value in new_policy.items()]
-        return found + [f"{name} was {_shown(old)} and is now {_shown(new)}" for name, old, new in pairs if old != new]
+        return source + [f"{name} was {_shown(old)} and is now {_shown(new)}" for name, old, new in pairs if old != new]
 
 
 def featurisation(policy: MoleculePolicy | None) -> dict[str, Any]:
-    """How graphs came to be: molecules under a policy, or graphs as they were."""
+    """How graphs were made, for the manifest: from molecules under a policy, or taken as they were."""
     if policy is None:
         return {"kind": "graph", "version": GRAPH_FEATURISATION_VERSION}
     return {"kind": "molecule", "version": FEATURISATION_VERSION, "policy": to_dict(policy)}
@@ -149,7 +152,7 @@ def read_manifest(folder: Path) -> Manifest:
         data = json.loads(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
-    found = data.get("format") if isinstance(data, dict) else None
-    if found != FORMAT:
-        raise ValueError(f"{path} has format {found!r}; expected {FORMAT!r}")
+    written = data.get("format") if isinstance(data, dict) else None
+    if written != FORMAT:
+        raise ValueError(f"{path} has format {written!r}; expected {FORMAT!r}")
     return from_dict(Manifest, data, str(path))

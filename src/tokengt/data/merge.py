@@ -1,4 +1,8 @@
-"""Shards on disk to one store, tensor by tensor and shard by shard, so memory holds one piece at a time. Torch-free."""
+"""Shards on disk merged into one store, tensor by tensor and shard by shard, so that memory holds one piece at a time.
+
+A *shard* is the converted form of some thousand rows of a table, a *store* the finished data set. This module does not
+import torch.
+"""
 
 import csv
 import io
@@ -72,12 +76,12 @@ def _edge_index(shards: Sequence[ShardFile]) -> Iterator[Array]:
 
 def _targets(shards: Sequence[ShardFile], labels: Sequence[Sequence[str]], classes: tuple[str, ...]) -> Iterator[Array]:
     """With classes, places in a shard's own labels become places among all."""
-    place = {label: float(code) for code, label in enumerate(classes)}
+    codes = {label: float(code) for code, label in enumerate(classes)}
     for shard, own in zip(shards, labels, strict=True):
         targets = shard.read("targets")
         if classes:
-            # The last entry stands for a missing label.
-            table = np.array([*(place[label] for label in own), np.nan])
+            # The last entry of the table stands for a missing label.
+            table = np.array([*(codes[label] for label in own), np.nan])
             targets = table[np.where(np.isnan(targets), len(own), targets).astype(np.int64)]
         yield targets
 

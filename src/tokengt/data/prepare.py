@@ -1,7 +1,8 @@
-"""A file of molecules or graphs to a store: shard by shard, restartable, the same bytes every time.
+"""Turns a file of molecules or graphs into a store: shard by shard, restartable, the same bytes every time.
 
-Shards are kept in ``STORE/.shards`` under a fingerprint of everything that decides their content, so a run that was
-killed goes on where it was. The manifest is written last and the shards are removed after it.
+A *store* is a folder with a prepared data set (:mod:`tokengt.data.store`), a *shard* the converted form of some
+thousand rows. Shards are kept in ``STORE/.shards`` under a fingerprint of everything that decides their content, so a
+run that was killed continues where it stopped. The manifest is written last, and the shards are removed after it.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ from tokengt.data.store import Store
 from tokengt.data.tables import Row, Table, open_table
 from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished
 
+# Rows per shard: enough that handing one to a worker costs little, few enough that a killed run loses little.
 SHARD_ROWS = 4096
 
 
@@ -64,12 +66,12 @@ def prepare(
     table = open_table(source)
     recipe = _resolved(recipe, table)
     shard_recipe = ShardRecipe.of(recipe, table)
-    made = {**featurisation(recipe.policy), "rdkit": _rdkit_version()}
-    if holds_store(out) and is_finished(out, Origin(source.name, source_checksum(source), recipe, made)):
+    made_by = {**featurisation(recipe.policy), "rdkit": _rdkit_version()}
+    if holds_store(out) and is_finished(out, Origin(source.name, source_checksum(source), recipe, made_by)):
         return _as_it_is(out, progress)
-    # The file is read from front to back twice: once to look at all of it, and once to convert it.
+    # The file is read from front to back twice: once to find what is wrong with it as a whole, and once to convert it.
     rows, sha256 = _survey(table, shard_recipe)
-    origin = Origin(source.name, sha256, recipe, made)
+    origin = Origin(source.name, sha256, recipe, made_by)
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)
@@ -106,8 +108,8 @@ def _resolved(recipe: Recipe, table: Table) -> Recipe:
 def _distinct(recipe: Recipe, table: Table) -> Recipe:
     """One column cannot be the molecule and what is learned of it, nor the split and either of them."""
     text = recipe.smiles or table.text_column
-    given = [("--target", name) for name in recipe.targets] + [("--descriptors", name) for name in recipe.descriptors]
-    for option, name in given:
+    named = [("--target", name) for name in recipe.targets] + [("--descriptors", name) for name in recipe.descriptors]
+    for option, name in named:
         if name in (text, recipe.split):
             what = "the molecules" if name == text else "the split"
             raise ValueError(f"{table.path}: {option} names column {name!r}, which holds {what}; choose another")
@@ -125,8 +127,8 @@ def _rdkit_version() -> str:
 def _survey(table: Table, shard_recipe: ShardRecipe) -> tuple[int, str]:
     """The number of rows and the file's SHA-256.
 
-    What is wrong with the file as a whole, or a target column without a single number, is refused now and not after
-    hours.
+    A file that is wrong as a whole, or a target column without a single number, is refused here and not only after
+    hours of work.
     """
     read = cells.binary if shard_recipe.task == "binary" else cells.number
     waiting: dict[Column, str | None] = {} if shard_recipe.multiclass else dict.fromkeys(shard_recipe.targets)
@@ -140,6 +142,7 @@ def _survey(table: Table, shard_recipe: ShardRecipe) -> tuple[int, str]:
             except cells.BadCell:
                 waiting[column] = waiting[column] or f"{cells.shown(text)} on {table.unit} {row.line}"
             else:
+                # A NaN, a missing value, is not equal to itself; one real number is enough for the column.
                 if value == value:
                     del waiting[column]
     if rows == 0:

@@ -1,4 +1,7 @@
-"""How far a long job is, on stderr: a bar with the time left on a terminal, a few lines elsewhere. Torch-free."""
+"""How far a long job is, on stderr: a bar with the time left on a terminal, a few lines elsewhere.
+
+This module does not import torch.
+"""
 
 import sys
 import time
@@ -18,7 +21,7 @@ def say(message: str, shown: bool = True) -> None:
 def progress_bar(
     total: int, unit: str, label: str, *, done: int = 0, shown: bool = True
 ) -> Iterator[Callable[[int], None]]:
-    """A function to call with every amount that is done; ``done`` was there before."""
+    """A function to call with every amount of work that is done; ``done`` was finished before this run."""
     if not shown:
         yield lambda _: None
     elif sys.stderr.isatty() and (tqdm := _tqdm()) is not None:
@@ -29,7 +32,7 @@ def progress_bar(
 
 
 class _Lines:
-    """A line at every quarter of the way, unless the last one is only seconds old."""
+    """Prints a line at every quarter of the way, unless the last line is only seconds old."""
 
     def __init__(self, total: int, unit: str, label: str, done: int) -> None:
         self._total, self._unit, self._label = total, unit, label

@@ -1,6 +1,8 @@
-"""Rows of a table to arrays, a shard at a time: the unit of parallel work and of restart. Torch-free.
+"""Rows of a table converted to arrays, one shard at a time.
 
-:func:`convert_shard` is pure: the same rows and recipe give the same arrays in any process on any machine.
+A *shard* is some thousand consecutive rows: the unit of parallel work, and of what a restarted run need not do again.
+:func:`convert_shard` is pure: the same rows and recipe give the same arrays in any process on any machine. This module
+does not import torch.
 """
 
 import json
@@ -19,6 +21,7 @@ from tokengt.data.tables import Row, Table
 from tokengt.data.tensorfile import DTYPES, Array, TensorType, narrowed
 from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, TextKind, canonical_smiles, pack_molecules
 
+# The tensor of a shard's file that holds its classes and rejected rows, as JSON.
 _NOTES = "notes"
 
 
@@ -119,7 +122,7 @@ class ShardFile:
 
 
 class _Values(NamedTuple):
-    """What a row says beside its molecule."""
+    """What a row says besides its molecule."""
 
     targets: tuple[float | str | None, ...]
     descriptors: tuple[float, ...]

@@ -14,6 +14,7 @@ from tokengt.data.manifest import PARTS as PARTS
 from tokengt.interop.molecules import TextKind, scaffolds
 
 Fractions = tuple[float, float, float]
+# Shares of train, valid and test.
 _STANDARD: Fractions = (0.8, 0.1, 0.1)
 
 
@@ -93,7 +94,7 @@ def group_split(groups: Sequence[str], fractions: Fractions = _STANDARD, seed: i
     parts: tuple[list[list[int]], ...] = ([], [], [])
     taken = [0, 0, 0]
     for group, _ in reversed(ranked):
-        # The tolerance: 0.7 + 0.2 is a little below 0.9, and a group that fits exactly must fit.
+        # The tolerance is for shares such as 0.7 + 0.2, which is a little below 0.9: a group that just fits must fit.
         fits_train = taken[0] == 0 or taken[0] + len(group) <= shares[0] * count + 1e-9
         fits_valid = taken[0] + taken[1] + len(group) <= (shares[0] + shares[1]) * count + 1e-9
         part = 0 if fits_train else 1 if fits_valid else 2
@@ -116,9 +117,10 @@ def column_split(codes: Int8[Tensor, " rows"], seed: int = 0) -> Split:
     if len(train) == 0:
         raise ValueError("the split column marks no row as train; expected at least one")
     if len(valid) == 0 and len(train) > 1:
+        # Without validation rows no checkpoint could be chosen.
         shuffled = train.index_select(0, permutation(len(train), seed))
-        held = max(1, round(len(train) / 10))
-        valid, train = shuffled[:held], shuffled[held:]
+        held_out = max(1, round(len(train) / 10))
+        valid, train = shuffled[:held_out], shuffled[held_out:]
     return _split(train, valid, test)
 
 
@@ -162,10 +164,10 @@ def _packed(groups: Sequence[str], folds: int, seed: int) -> list[Tensor]:
 
 def _members(groups: Sequence[str]) -> list[list[int]]:
     """Places of each group, in order of first appearance."""
-    found: dict[str, list[int]] = {}
+    members: dict[str, list[int]] = {}
     for place, name in enumerate(groups):
-        found.setdefault(name, []).append(place)
-    return list(found.values())
+        members.setdefault(name, []).append(place)
+    return list(members.values())
 
 
 def _split(train: Tensor, valid: Tensor, test: Tensor) -> Split:
@@ -181,7 +183,7 @@ def _checked(fractions: Fractions) -> Fractions:
 
 
 def _sizes(count: int, fractions: Fractions) -> tuple[int, int, int]:
-    """Rounded shares of ``count``; none that is wanted is 0 while there are places for it (train, test, then valid)."""
+    """Rounded shares of ``count``; no part with a share is empty while places are left (train, test, then valid)."""
     if count < 1:
         raise ValueError("there are no graphs to split")
     test = min(max(round(fractions[2] * count), int(fractions[2] > 0)), count - 1)

@@ -58,7 +58,7 @@ class SplitRequest:
         return f"{self.folds} folds, {how}" if self.folds else f"{how}, {shares}"
 
     def for_store(self, store: Store) -> "SplitRequest":
-        """The same with "auto" decided."""
+        """The same request with "auto" decided for this store."""
         if self.kind != AUTO:
             return self
         if store.split is None or self.folds:
@@ -89,7 +89,7 @@ class Places:
     by_row: bool
 
     def units(self) -> Int[Tensor, " places"]:
-        """What must not be torn apart, numbered: every place by itself, but both directions of an edge together."""
+        """The number of each place's unit. A unit is never torn apart: both directions of an edge are one unit."""
         if not self.by_row or self.store.manifest.level != "edge":
             return torch.arange(self.count)
         ends = self.store.graphs.edge_index
@@ -107,7 +107,7 @@ def _random(places: Places, request: SplitRequest) -> list[Split]:
 
 
 def _of_units(split: Split, units: Int[Tensor, " places"], count: int) -> Split:
-    """A split of units as one of their places."""
+    """A split of units as a split of the places in them."""
     codes = split.codes(count).index_select(0, units)
     return Split(*(torch.nonzero(codes == code).flatten() for code in range(3)))
 
@@ -125,9 +125,9 @@ def _given(places: Places, request: SplitRequest) -> list[Split]:
     if request.folds:
         raise ValueError("folds make their own splits; split at random or by scaffold with them")
     store, wanted = places.store, request.column
-    there = store.manifest.columns.get("split")
-    if store.split is None or (wanted is not None and wanted != there):
-        came = "no split" if store.split is None else f"the split column {there!r}" if there else "masks of its own"
+    column = store.manifest.columns.get("split")
+    if store.split is None or (wanted is not None and wanted != column):
+        came = "no split" if store.split is None else f"the split column {column!r}" if column else "masks of its own"
         raise ValueError(f"split is {request.kind!r}, but the data came with {came}; expected {_known(store)}")
     if len(store.split) != places.count:
         raise ValueError(f"the split column has {len(store.split)} entries; expected {places.count}")
@@ -143,5 +143,5 @@ def _known(store: Store) -> str:
 
 
 Splitter = Callable[[Places, SplitRequest], list[Split]]
-# A new way to split is a function here.
+# The ways to split by name; a new way is a function and a line here.
 SPLITS: dict[str, Splitter] = {"random": _random, "scaffold": _scaffold, GIVEN: _given}

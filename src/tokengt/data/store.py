@@ -1,4 +1,8 @@
-"""Store: a prepared data set. Flat arrays, mapped from disk and checked against their checksums, with a manifest."""
+"""Store: a prepared data set, that is, graphs with their targets in flat arrays, and a manifest that describes them.
+
+A store is a folder that ``tokengt prepare`` writes, mapped from disk and checked against its checksums, or it is made
+in memory. Training from it converts nothing again.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -55,9 +59,9 @@ class _Texts(Sequence[str]):
 class Store:
     """Graphs with their targets, in the order of their source.
 
-    ``graphs`` are in narrow integers. ``targets`` has one row per graph, node or edge (``manifest.level``) and NaN for
-    a missing label; ``lines`` is where each graph stands in the source; ``split`` is the code of each row's part
-    (:data:`tokengt.data.splits.PARTS`).
+    ``graphs`` are packed, in narrow integers. ``targets`` has one row per graph, node or edge (``manifest.level``) and
+    NaN for a missing label; ``lines`` is where each graph stands in the source; ``split`` is the code of each row's
+    part (:data:`tokengt.data.splits.PARTS`).
     """
 
     manifest: Manifest
@@ -110,7 +114,7 @@ class Store:
         split: Int8[Tensor, " rows"] | None = None,
         lines: Int64[Tensor, " graphs"] | None = None,
     ) -> "Store":
-        """A store that no folder holds. With ``texts`` or ``policy`` the graphs are molecules.
+        """A store in memory, without a folder. With ``texts`` or ``policy`` the graphs are molecules.
 
         ``targets`` [rows, T] has one row per graph, node or edge; ``classes[t]`` are the labels of target t, if it has
         any.
@@ -133,8 +137,8 @@ class Store:
                 level=level,
                 task=task,
                 targets=tuple(
-                    TargetColumn(name, None if known is None else tuple(known))
-                    for name, known in zip(target_names, labels, strict=True)
+                    TargetColumn(name, None if labels_of_target is None else tuple(labels_of_target))
+                    for name, labels_of_target in zip(target_names, labels, strict=True)
                 ),
                 descriptors=tuple(descriptors),
                 columns={"smiles": None, "targets": list(target_names), "split": None},

@@ -18,8 +18,8 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 
-# Each graph's stream is seeded with every third of these numbers; the authors kept the others for features.
-_STREAMS, _STREAMS_A_GRAPH = 10_000, 3
+# The authors draw three seeds below this bound for every graph and use the first; the other two were for features.
+_STREAMS, _STREAMS_PER_GRAPH = 10_000, 3
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def barabasi_albert_edges(num_nodes: int, attached: int, seed: int) -> Int[Tenso
     sources = np.concatenate([np.arange(attached), np.arange(attached, num_nodes).repeat(attached)])
     targets = np.empty_like(sources)
     targets[:attached] = np.random.RandomState(seed).permutation(attached)
-    for known in range(attached, len(sources), attached):
-        ends = np.concatenate([sources[: known + attached], targets[:known]])
+    for drawn in range(attached, len(sources), attached):
+        ends = np.concatenate([sources[: drawn + attached], targets[:drawn]])
         picks = np.random.RandomState(seed).randint(0, len(ends), attached)
-        targets[known : known + attached] = ends[picks]
+        targets[drawn : drawn + attached] = ends[picks]
     joined = np.zeros((num_nodes, num_nodes), dtype=bool)
     joined[sources, targets] = joined[targets, sources] = True
     np.fill_diagonal(joined, False)
@@ -75,10 +75,10 @@ def barabasi_albert_edges(num_nodes: int, attached: int, seed: int) -> Int[Tenso
 def barabasi_albert_graphs(config: BarabasiAlbertConfig) -> GraphBatch:
     """``config.num_graphs`` graphs without features, packed."""
     count = config.num_graphs
-    # Three streams with one seed, as the authors have it: sizes and attachments of a set are not quite independent.
+    # All three streams start from one seed, as in the authors' code, so sizes and attachments are not independent.
     nodes = np.random.RandomState(config.seed).randint(config.min_nodes, config.max_nodes + 1, count)
     attached = np.random.RandomState(config.seed).randint(config.min_attached, config.max_attached + 1, count)
-    seeds = np.random.RandomState(config.seed).randint(0, _STREAMS, _STREAMS_A_GRAPH * count)[::_STREAMS_A_GRAPH]
+    seeds = np.random.RandomState(config.seed).randint(0, _STREAMS, _STREAMS_PER_GRAPH * count)[::_STREAMS_PER_GRAPH]
     sizes = zip(nodes.tolist(), attached.tolist(), seeds.tolist(), strict=True)
     return GraphBatch.collate([Graph(None, barabasi_albert_edges(n, k, seed), num_nodes=n) for n, k, seed in sizes])
 

@@ -1,7 +1,7 @@
 """Tables of molecules: CSV, TSV, Parquet, SDF and SMILES files as rows of text cells, streamed.
 
-Cells are text exactly as the file has it. A row that does not fit the columns comes with ``problem`` set and loses
-nothing for the others; a file that cannot be read at all is a ValueError of one sentence.
+Cells are text exactly as the file has it. A row that does not fit the columns comes with ``problem`` set and does not
+affect the others; a file that cannot be read at all raises a ValueError of one sentence.
 
 * ``.csv``, ``.tsv`` (also ``.gz``, ``.xz``): the first line that is not blank is the header. Quotes, line breaks
   in quoted cells, any line ends and a byte order mark are understood. When the header holds no comma (tab) but a
@@ -26,7 +26,7 @@ from tokengt.data._text import COMPRESSED, Sink, check_begun, lines_of, split_su
 from tokengt.interop.molecules import TextKind
 
 _NUL = "the row holds a NUL byte; expected text"
-# Longer than any real cell; an open quote in a large file stops here.
+# Longer than any real cell: in a large file, a quote that is never closed is noticed after this many characters.
 _LONGEST_CELL = 1 << 24
 _SEPARATORS = {".csv": ",;\t", ".tsv": "\t,;"}
 _SMILES_LISTS = (".smi", ".txt")
@@ -74,8 +74,8 @@ class Table:
             ValueError: there is no such column; says which there are.
         """
         if column not in self.columns:
-            there = ", ".join(self.columns)
-            raise ValueError(f"{self.path} has no column {column!r}, which {option} names; the columns are {there}")
+            names = ", ".join(self.columns)
+            raise ValueError(f"{self.path} has no column {column!r}, which {option} names; the columns are {names}")
         return self.columns.index(column)
 
 
@@ -134,7 +134,8 @@ def _separator(path: Path, candidates: str) -> str:
     """The first candidate that stands in the header outside quotes; else the first of all."""
     header = ""
     with lines_of(path) as lines:
-        for line in islice(lines, 100):  # names may hold line breaks, blank lines may come before
+        # Names may hold line breaks, and blank lines may come before the header.
+        for line in islice(lines, 100):
             header += line
             if header.strip() and header.count('"') % 2 == 0:
                 break
@@ -184,15 +185,16 @@ def _delimited(path: Path, separator: str, width: int, sink: Sink | None) -> Ite
     records = _records(path, separator, sink)
     next(records)
     for line, cells in records:
-        found = len(cells)
-        if found > width and not any(cells[width:]):  # separators at the line's end
-            found = width
+        count = len(cells)
+        # Separators at the end of a line make empty cells, which are not counted.
+        if count > width and not any(cells[width:]):
+            count = width
         problem = None
-        if found != width:
-            problem = f"the row has {found} cell{'s' * (found != 1)}; expected {width}"
+        if count != width:
+            problem = f"the row has {count} cell{'s' * (count != 1)}; expected {width}"
         elif any("\0" in cell for cell in cells):
             problem = _NUL
-        yield Row(line, tuple(cells[:width]) + ("",) * (width - found), problem)
+        yield Row(line, tuple(cells[:width]) + ("",) * (width - count), problem)
 
 
 def _smiles_list(path: Path, sink: Sink | None) -> Iterator[Row]:
@@ -210,7 +212,8 @@ def _sdf(path: Path, columns: tuple[str, ...], sink: Sink | None) -> Iterator[Ro
 
 
 def _parquet(path: Path, sink: Sink | None) -> Iterator[Row]:
-    if sink is not None:  # Parquet is not read from front to back
+    # Parquet is not read from front to back, so the bytes for the sink are read separately.
+    if sink is not None:
         with path.open("rb") as file:
             while block := file.read(1 << 20):
                 sink(block)

@@ -1,4 +1,7 @@
-"""A safetensors file written piece by piece, for tensors that do not fit in memory together. Torch-free."""
+"""A safetensors file written piece by piece, for tensors that do not fit in memory together.
+
+This module does not import torch.
+"""
 
 import hashlib
 import json
@@ -13,7 +16,7 @@ from numpy.typing import NDArray
 from tokengt.files import writing
 
 Array = NDArray[Any]
-# In the order in which safetensors sorts them.
+# The types that are written, in the order in which safetensors' own writer sorts tensors.
 DTYPES: Mapping[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "I8": np.dtype("i1"),
@@ -82,6 +85,7 @@ def _header(tensors: Mapping[str, TensorStream]) -> bytes:
         }
         place += tensor.nbytes
     text = json.dumps(entries, separators=(",", ":")).encode()
+    # The format wants the tensors to begin at a multiple of eight bytes.
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
@@ -98,5 +102,5 @@ def narrowed(values: Array) -> Array:
 
 
 def widest(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
-    """Of narrow types the one that holds the values of all: they are nested."""
+    """The narrow type that holds the values of all the given ones: each type holds those before it."""
     return max(dtypes, key=_NARROW.index, default=_NARROW[0])

@@ -1,7 +1,8 @@
-"""A worker process: shards of rows come in on stdin, their arrays go out on stdout, until stdin ends. Torch-free.
+"""A worker process: shards of rows come in on stdin, their arrays go out on stdout, until stdin ends.
 
-It is started as ``python -m tokengt.data.worker`` by :mod:`tokengt.data.engines`. An answer is a ShardArrays or
-the exception that came instead. Both ways go pickles, of this process and its own parent and of nobody else.
+It is started as ``python -m tokengt.data.worker`` by :mod:`tokengt.data.engines`. An answer is a ShardArrays, or the
+exception that was raised instead. Pickles are exchanged with the parent process only, never with anybody else. Nothing
+here imports torch, so a worker starts quickly and stays small.
 """
 
 import os
@@ -13,7 +14,7 @@ from tokengt.data.shards import convert_shard
 
 
 def main() -> None:
-    # Nothing else may write where the parent expects answers, a library in C least of all.
+    # The parent reads answers from stdout, so everything else that is printed, by C libraries too, goes to stderr.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:

@@ -1,4 +1,4 @@
-"""The folder that ``prepare`` writes to: whose it is, who is at work in it, and the shards that are done."""
+"""The folder that ``prepare`` writes to: which store it holds, which process works in it, and the finished shards."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _FILES = (GRAPHS, REJECTED, MANIFEST)
 
 @dataclass(frozen=True)
 class Origin:
-    """All that decides a store's bytes: the source's content, the recipe and how graphs are made."""
+    """Everything that decides a store's bytes: the source's content, the recipe and how graphs are made."""
 
     name: str
     sha256: str
@@ -34,8 +34,8 @@ class Origin:
         return {"smiles": self.recipe.smiles, "targets": list(self.recipe.targets), "split": self.recipe.split}
 
     def fingerprint(self, shard_rows: int) -> str:
-        known = [FORMAT, self.sha256, to_dict(self.recipe), self.featurisation, shard_rows]
-        return checksum(json.dumps(known).encode())[:16]
+        decisive = [FORMAT, self.sha256, to_dict(self.recipe), self.featurisation, shard_rows]
+        return checksum(json.dumps(decisive).encode())[:16]
 
 
 def holds_store(out: Path) -> bool:
@@ -84,7 +84,7 @@ def _is_ours(path: Path) -> bool:
 
 @contextmanager
 def at_work(out: Path, shown: bool) -> Iterator[None]:
-    """Have the folder for oneself: a second process waits. What a killed one left half written is removed."""
+    """Have the folder to oneself: a second process waits. What a killed process left half written is removed."""
     (out / SHARDS).mkdir(parents=True, exist_ok=True)
     with _locked(out, shown):
         for name in _FILES:
@@ -95,7 +95,7 @@ def at_work(out: Path, shown: bool) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path, shown: bool) -> Iterator[None]:
-    """The kernel gives the lock back however the process ends; file systems without locks go without."""
+    """Hold the folder's lock, which the operating system releases however the process ends; without locks, go on."""
     try:
         import fcntl
     except ImportError:
@@ -142,14 +142,14 @@ class Shelf:
 
     def done(self) -> dict[int, ShardFile]:
         """Whole shards by number; what is damaged or half written is removed."""
-        found = {}
+        shards = {}
         for path in sorted(self.folder.iterdir()):
             number, _, digest = path.stem.partition("-")
             if number.isdigit() and path.suffix == ".safetensors" and file_checksum(path)[:16] == digest:
-                found[int(number)] = ShardFile(path)
+                shards[int(number)] = ShardFile(path)
             else:
                 path.unlink()
-        return found
+        return shards
 
     def put(self, number: int, arrays: ShardArrays) -> ShardFile:
         content = arrays.to_bytes()

@@ -24,10 +24,10 @@ def kept_cell(file: Path, settings: Mapping[str, Any], run: Callable[[], dict[st
     if file.exists():
         try:
             content = json.loads(file.read_text())
-            known, cell = content["settings"], dict(content["found"])
+            made_with, cell = content["settings"], dict(content["found"])
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{file} is no result of this experiment; remove it or choose another folder") from error
-        if known != wanted:
+        if made_with != wanted:
             raise ValueError(f"{file} was made with other settings; remove it or choose another folder")
         return cell
     cell = run()

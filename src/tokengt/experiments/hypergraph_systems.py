@@ -23,7 +23,7 @@ from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 from tokengt.training.config import TrainingConfig
 
 System = Literal["majority", "mlp", "clique_gcn", "tokengt_pooled", "tokengt_order_3"]
-# Those with weights; the majority class has none.
+# The systems that are trained; the majority class has no weights.
 Trained = Literal["mlp", "clique_gcn", "tokengt_pooled", "tokengt_order_3"]
 SYSTEMS: tuple[System, ...] = get_args(System)
 DATASETS = ("cocitation_cora", "cocitation_citeseer", "coauthorship_cora")

@@ -97,7 +97,8 @@ def train_cell(
     store, split, training = hypergraph_store(data, system), split_nodes(data.num_nodes, seed), recipe(system, config)
     task = fit_task("multiclass", store, shown_targets(store, split, by_row=True))
     described = model_config(system, config).fit(store, task.out_dim)
-    # One graph, seen again and again: whatever its model has to know of it is worked out once.
+    # The facts that the model needs of its graph (such as eigenvectors) are computed once, because every step sees the
+    # same graph.
     store = store.with_facts(described.facts(), progress=False)
     torch.manual_seed(seed)
     model = described.build()
@@ -107,7 +108,7 @@ def train_cell(
     started = time.perf_counter()
     epochs = trainer.run().epoch
     seconds = time.perf_counter() - started
-    # Every part holds the whole graph, so that the outputs for one are those of all nodes.
+    # Every part holds the whole graph, so the outputs for the test part are those of all nodes.
     chosen = trainer.outputs(parts.test).argmax(1)
     return {
         **accuracies(chosen == data.labels, split),
@@ -153,13 +154,13 @@ def table_rows(cells: Sequence[dict[str, Any]]) -> list[TableRow]:
 def table_markdown(rows: Sequence[TableRow]) -> str:
     """Test accuracy in percent: one line per data set, one column per system."""
     systems, datasets = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("system", "dataset"))
-    known = {(row.dataset, row.system): row for row in rows}
-    lines = [[dataset, *(_percent(known.get((dataset, system))) for system in systems)] for dataset in datasets]
+    row_of = {(row.dataset, row.system): row for row in rows}
+    lines = [[dataset, *(_percent(row_of.get((dataset, system))) for system in systems)] for dataset in datasets]
     return markdown(["test accuracy, %", *systems], lines)
 
 
 def _percent(row: TableRow | None) -> str:
     if row is None:
         return ""
-    spread = "" if row.std is None else f" ± {100 * row.std:.1f}"
-    return f"{100 * row.mean:.1f}{spread}"
+    deviation = "" if row.std is None else f" ± {100 * row.std:.1f}"
+    return f"{100 * row.mean:.1f}{deviation}"

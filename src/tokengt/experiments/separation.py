@@ -31,7 +31,7 @@ from tokengt.theory.separation import SeparationConfig, check_test, compare_samp
 from tokengt.theory.wl import separated_by_wl
 
 SPLITS = ("pair", "relabelled")
-# Rows of the table. Identifiers are as wide as the graphs have nodes, so that rows can be orthonormal.
+# The rows of the table. Identifiers are made as wide as the graphs have nodes, so that they can be orthonormal.
 SYSTEMS: dict[str, SeparationConfig] = {
     "none": SeparationConfig(kind="none"),
     "none, SEB": SeparationConfig(kind="none", sparse_basis_residual=True),

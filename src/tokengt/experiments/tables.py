@@ -66,7 +66,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def distinct(values: Sequence[str | None]) -> str | None:
-    """What several runs say of themselves, each saying once."""
+    """The different values among those of several runs, each listed once; None if there is none."""
     return ", ".join(dict.fromkeys(value for value in values if value)) or None
 
 

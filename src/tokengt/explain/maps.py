@@ -1,4 +1,7 @@
-"""Attention maps side by side, as the paper draws them: one column a model, one row a head, entries clamped."""
+"""Attention maps side by side, as the paper draws them: one column per model, one row per head.
+
+Small weights are made visible by clamping: every weight from the clamp on has the same, darkest colour.
+"""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -14,7 +17,8 @@ from tokengt.files import write_whole
 CLAMP = 0.01
 _DPI = 150
 _MISSING = "0.92"
-# Inches: a panel, the gap between two, and the margins for names. A layout engine takes seconds for so many panels.
+# Sizes in inches: a panel, the gap between two panels, and the margins for names. They are set by hand because a
+# layout engine takes seconds for so many panels.
 _PANEL, _GAP, _LEFT, _TOP, _EDGE = 1.1, 0.08, 0.95, 0.85, 0.1
 
 Map = NDArray[np.floating[Any]]

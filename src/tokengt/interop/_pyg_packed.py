@@ -138,7 +138,8 @@ def _edges(index: Tensor, nodes: Segments) -> Segments:
         Graph(num_nodes=nodes.total, edge_index=index)
     except ValueError as error:
         raise ValueError(f"{_graph_of_stray(index, nodes)}{error}") from None
-    owner = nodes.ids[index.long()]  # a uint8 index would be taken for a mask
+    # A uint8 index would be taken for a mask.
+    owner = nodes.ids[index.long()]
     crossing = (owner != owner[0]).any(0)
     if bool(crossing.any()):
         column = int(torch.nonzero(crossing)[0])
@@ -174,7 +175,8 @@ def _hyperedges(incidence: Tensor, nodes: Segments) -> tuple[Int[Tensor, " incid
     """
     if incidence.ndim != 2 or len(incidence) != 2 or incidence.is_floating_point():
         raise ValueError(f"hyperedge_index must be integers [2, incidences], got {list(incidence.shape)}")
-    if incidence.shape[1] == 0:  # the usual graph: spare every step of the model the sorting below
+    # The usual graph has no hyperedges, and the sorting below would cost every step of the model.
+    if incidence.shape[1] == 0:
         none = Segments.uniform(nodes.count, 0, incidence.device)
         return incidence[0].long(), none, Segments.uniform(0, 0, incidence.device)
     row, number = incidence.long()

@@ -1,7 +1,8 @@
-"""Molecules to packed arrays, with the category columns of the Open Graph Benchmark; NumPy and RDKit only.
+"""Molecules to packed arrays, with the category columns of the Open Graph Benchmark (OGB).
 
-Values and edge order equal ``ogb.utils.mol.smiles2graph``; the vocabularies are fixed, so an element that no
-training molecule has still gets a row: ``OTHER``.
+*Packed* means that the atoms (and bonds) of all molecules lie one after another in one array. Values and edge order
+equal ``ogb.utils.mol.smiles2graph``. The vocabularies are fixed, so that every value has a row, if only that of
+``OTHER``, whether or not a training molecule has it. Only NumPy and RDKit are needed.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-# Counts up when the same molecule and policy would give other numbers.
+# Is increased whenever the same molecule and policy would give other numbers, so that old stores are not reused.
 FEATURISATION_VERSION = 1
 
 OTHER = "other"
@@ -44,7 +45,8 @@ BOND_CATEGORIES = tuple(len(values) for values in BOND_VOCABULARY.values())
 TextKind = Literal["smiles", "molblock"]
 # A property's values so far, its getter, and the mark that a SMILES needs for the value to be other than 0.
 _Column = tuple[list[int], Callable[[Any], int], re.Pattern[str] | None]
-_CHUNK = 8192  # texts whose values are held as Python numbers at a time
+# How many texts are read before their values, Python numbers at first, become arrays.
+_CHUNK = 8192
 _NAMES: Mapping[str, str] = {"smiles": "SMILES", "molblock": "mol block"}
 
 
@@ -139,7 +141,7 @@ def _packed(texts: Sequence[str], start: int, policy: MoleculePolicy, kind: Text
 
 
 def _extend(columns: list[_Column], members: list[Any], text: str) -> None:
-    """One molecule's atoms or bonds; the getters run under map, with no Python bytecode an atom or bond."""
+    """Adds one molecule's atoms or bonds; getters run under map, which spends no Python bytecode on each of them."""
     for values, getter, mark in columns:
         flat = mark is not None and mark.search(text) is None
         values.extend(repeat(0, len(members)) if flat else map(getter, members))
@@ -279,7 +281,7 @@ def _read(text: str, parse: Callable[..., Any], policy: MoleculePolicy, kind: Te
 
 
 def _check_characters(smiles: str) -> None:
-    """RDKit drops strange characters at the ends, and all that follows a line break, without a word."""
+    """Refuse what RDKit would drop silently: strange characters at the ends, and all that follows a line break."""
     if not smiles.isascii():
         raise ValueError(_unreadable("smiles", "it holds characters that are not ASCII"))
     if not smiles.isprintable() and not smiles.strip().replace("\t", " ").isprintable():
@@ -292,7 +294,8 @@ def _applied(policy: MoleculePolicy, molecule: Any) -> Any:
         molecule = max(chem.GetMolFrags(molecule, asMols=True), key=chem.Mol.GetNumHeavyAtoms)
     if policy.stereo == "drop":
         chem.RemoveStereochemistry(molecule)
-        for bond in molecule.GetBonds():  # what RDKit leaves: atropisomers
+        # RDKit leaves the stereo of atropisomers.
+        for bond in molecule.GetBonds():
             bond.SetStereo(chem.BondStereo.STEREONONE)
     return chem.AddHs(molecule) if policy.hydrogens == "explicit" else molecule
 
@@ -311,7 +314,8 @@ def _reason(text: str, parse: Callable[..., Any]) -> str:
         except ValueError as error:
             return _first_line(str(error))
     capture = getattr(rdkit.base, "CaptureErrorLog", None)
-    if capture is None:  # RDKit before 2026.03 says this on stderr only
+    # RDKit before 2026.03 writes its reason to stderr only.
+    if capture is None:
         return "RDKit's parser finds a syntax error"
     with capture() as log:
         parse(text)

@@ -23,7 +23,8 @@ from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, N
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 
-_ROWS_A_COLUMN = 512
+# Every feature column has this many rows in their one table.
+_ROWS_PER_COLUMN = 512
 _GRAPH = "encoder.graph_encoder."
 _FEATURE = _GRAPH + "graph_feature."
 _ID_ENCODERS = ("lap", "orf", "rand")
@@ -36,7 +37,7 @@ def model_from_official(state_dict: Mapping[str, Tensor], args: Mapping[str, Any
         state_dict: theirs (``checkpoint["model"]``).
         args: their hyper-parameters (``checkpoint["cfg"]["model"]`` or ``checkpoint["args"]``).
     """
-    # What is None was not set: their defaults apply.
+    # An argument that is None was not set, so their defaults apply.
     options = {name: value for name, value in _as_dict(args).items() if value is not None}
     try:
         config = _config(state_dict, options)
@@ -59,14 +60,15 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     safe += [type(np.dtype(name)) for name in ("float32", "float64", "int32", "int64", "bool")]
     try:
         with torch.serialization.safe_globals(safe), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about pickle protocols, whatever the file is
+            # torch warns about the pickle protocol of every such file.
+            warnings.simplefilter("ignore")
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:
-        # torch's own text goes on to advise unsafe loading.
-        found = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
-        reason = f"it holds code ({found[1]})" if found else "it is no file that torch.save wrote"
+        # torch's own message is not passed on, because it advises unsafe loading.
+        refused = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
+        reason = f"it holds code ({refused[1]})" if refused else "it is no file that torch.save wrote"
         raise ValueError(f"{path} is no checkpoint that can be read safely: {reason}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         raise ValueError(f"{path} is no fairseq checkpoint: it has no 'model' state")
@@ -89,7 +91,8 @@ def convert_state(state: Mapping[str, Tensor], config: TokenGTConfig) -> dict[st
     """Their tensors under our names. Linear in the tensors, so it carries gradients over as well."""
     feature = {name.removeprefix(_FEATURE): tensor for name, tensor in state.items() if name.startswith(_FEATURE)}
     ours = {
-        # Their index x_j + 512 j + 2 is our x_j + 512 j, two rows further on; their rows 0 and 1 are never read.
+        # Their index x_j + 512 j + 2 is our x_j + 512 j, so our table is theirs without rows 0 and 1, which they never
+        # read; rolling them to the end keeps the number of rows.
         "tokenizer.node_encoder.table.weight": feature["atom_encoder.weight"].roll(-2, 0),
         "tokenizer.edge_encoder.table.weight": feature["edge_encoder.weight"].roll(-2, 0),
         "tokenizer.special_tokens": torch.cat([feature["graph_token.weight"], feature["null_token.weight"]]),
@@ -104,6 +107,7 @@ def convert_state(state: Mapping[str, Tensor], config: TokenGTConfig) -> dict[st
         if f"{name}_encoder.weight" in feature:
             ours["tokenizer.id_proj.weight"] = feature[f"{name}_encoder.weight"]
     if config.tokens.type_ids:
+        # They number edges before nodes, we nodes before edges.
         ours["tokenizer.type_embedding.weight"] = feature["order_encoder.weight"].flip(0)
     if config.encoder.input_norm:
         for part in ("weight", "bias"):
@@ -181,14 +185,14 @@ def _check_supported(options: Mapping[str, Any]) -> None:
 
 
 def _identifiers(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> IdentifierConfig:
-    found = [name for name in _ID_ENCODERS if f"{_FEATURE}{name}_encoder.weight" in state]
-    if len(found) > 1:
-        raise ValueError(f"the checkpoint mixes {' and '.join(found)} identifiers; expected one kind")
-    if not found:
+    encoders = [name for name in _ID_ENCODERS if f"{_FEATURE}{name}_encoder.weight" in state]
+    if len(encoders) > 1:
+        raise ValueError(f"the checkpoint mixes {' and '.join(encoders)} identifiers; expected one kind")
+    if not encoders:
         return NoIds()
-    dim = state[f"{_FEATURE}{found[0]}_encoder.weight"].shape[1] // 2
-    if found[0] != "lap":
-        return OrfIds(dim) if found[0] == "orf" else RandomIds(dim)
+    dim = state[f"{_FEATURE}{encoders[0]}_encoder.weight"].shape[1] // 2
+    if encoders[0] != "lap":
+        return OrfIds(dim) if encoders[0] == "orf" else RandomIds(dim)
     return LaplacianIds(
         dim=dim,
         sign_flip=bool(options.get("lap_node_id_sign_flip", False)),
@@ -197,9 +201,9 @@ def _identifiers(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> Ide
 
 
 def _columns(table: Tensor) -> FeatureSpec:
-    return FeatureSpec(categories=(_ROWS_A_COLUMN,) * (len(table) // _ROWS_A_COLUMN))
+    return FeatureSpec(categories=(_ROWS_PER_COLUMN,) * (len(table) // _ROWS_PER_COLUMN))
 
 
 def _own_buffers(model: TokenGT) -> dict[str, Tensor]:
-    """What FAVOR+ holds beside weights: their checkpoints lack the counter, and sometimes the features."""
+    """What FAVOR+ holds besides weights: their checkpoints lack the counter, and sometimes the features."""
     return {name: tensor for name, tensor in model.state_dict().items() if name.endswith(("draw_age", "projection"))}

@@ -27,10 +27,12 @@ _EXPECTED = "expected a Graph, a GraphBatch, a sequence of Graphs, or a PyG Data
 class _Layout:
     """How a PyG object differs from the one a bare Graph is written as."""
 
-    kind: type | None  # None: torch_geometric's plain Data
+    # The class of the object; None for torch_geometric's plain Data.
+    kind: type | None
     fields: frozenset[str]
-    flat: frozenset[str] = frozenset()  # features that were one-dimensional
-    dtypes: tuple[tuple[str, torch.dtype], ...] = ()  # indices that were not int64
+    # Features that were one-dimensional, and indices that were not int64.
+    flat: frozenset[str] = frozenset()
+    dtypes: tuple[tuple[str, torch.dtype], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +62,8 @@ def from_pyg(data: Any) -> Graph | GraphBatch:
     # PyG can take apart only what it collated itself; attributes set later belong to the batch as a whole.
     collated = getattr(data, "_slice_dict", None)
     own = [_others(part) for part in data.to_data_list()] if collated else [{} for _ in range(len(batch))]
-    known = {"batch", "ptr", *(collated or ())}
-    rest = {key: value for key, value in _others(data).items() if key not in known}
+    taken_apart = {"batch", "ptr", *(collated or ())}
+    rest = {key: value for key, value in _others(data).items() if key not in taken_apart}
     whole = _Whole(frozenset(data.keys()), rest, len(batch))
     extras: list[dict[str, Any]] = [{**mine, **common} for mine in own]
     if rest or not {"batch", "ptr"} <= whole.keys:
@@ -123,12 +125,12 @@ def _as_graph(graph: Any, place: int) -> Graph:
     if isinstance(graph, str):
         raise ValueError(f"graph {place} is the text {graph!r}; expected a Graph: read SMILES with tokengt.from_smiles")
     try:
-        found = from_pyg(graph)
+        read = from_pyg(graph)
     except ValueError as error:
         raise ValueError(f"graph {place}: {error}") from error
-    if not isinstance(found, Graph):
+    if not isinstance(read, Graph):
         raise ValueError(f"graph {place} is a whole batch; expected one Graph or PyG Data")
-    return found
+    return read
 
 
 def _check_class(data: object) -> None:
@@ -163,8 +165,8 @@ def _layout_read(data: Any) -> _Layout | None:
         frozenset(name[k] for k, v in present.items() if isinstance(v, Tensor) and v.ndim == 1),
         tuple((name[k], v.dtype) for k, v in present.items() if k.endswith("index") and v.dtype != torch.int64),
     )
-    given = layout.fields - {"num_nodes", "edge_index"}
-    return None if layout == _Layout(None, given | _always(given)) else layout
+    needed = layout.fields - {"num_nodes", "edge_index"}
+    return None if layout == _Layout(None, needed | _always(needed)) else layout
 
 
 def _hypergraph_names() -> dict[str, str]:
@@ -187,7 +189,7 @@ def _given(graph: Graph) -> frozenset[str]:
         "hyperedge_attr": graph.hyperedge_features is not None,
         "graph_features": graph.graph_features is not None,
     }
-    return frozenset(field for field, there in holds.items() if there)
+    return frozenset(field for field, present in holds.items() if present)
 
 
 def _layout_to_write(graphs: Sequence[Graph]) -> _Layout:

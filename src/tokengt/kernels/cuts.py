@@ -1,4 +1,7 @@
-"""Long sequences cut for the kernels of FAVOR+: decided on the host from host lengths, once per batch."""
+"""Long sequences cut for the kernels of FAVOR+: decided on the host from host lengths, once per batch.
+
+A tile is a few rows that one program works on at a time, a piece is many tiles that one program sums up.
+"""
 
 from dataclasses import dataclass
 
@@ -8,9 +11,11 @@ from torch import Tensor
 
 from tokengt.ragged import Segments, to_device
 
-# Rows of a tile; rows that the tiles of a piece have, fewer in float32, whose factors are held as two parts each.
+# Rows of a tile, and rows of a tile while pieces are summed up. (In float32 the latter are TILE rows too, because a
+# float32 factor is held as two parts and needs twice the registers.)
 TILE, WIDE_TILE = 64, 128
-# Programs that sum up pieces, a few for each multiprocessor of a large GPU; a piece's least rows.
+# The number of programs that sum up pieces, a few for each multiprocessor of a large GPU; and the fewest rows of a
+# piece, so that short sequences are not cut for nothing.
 _PROGRAMS, _LEAST_PIECE = 1024, 512
 
 
@@ -18,7 +23,7 @@ _PROGRAMS, _LEAST_PIECE = 1024, 512
 class Cuts:
     """First row, number of rows and sequence of every tile and piece; the first piece of every sequence, and the end.
 
-    Sequences are those with rows.
+    Empty sequences are left out, and the others numbered without them.
     """
 
     tiles: Int[Tensor, "3 tiles"]
@@ -27,7 +32,7 @@ class Cuts:
 
 
 def make_cuts(segments: Segments, num_heads: int, features: int) -> Cuts:
-    """Pieces as long as leaves enough programs for a large GPU: one per piece, head and block of features."""
+    """Pieces so long that enough programs for a large GPU are left: one per piece, head and block of features."""
     assert segments.total < 2**31, "rows are counted in 32 bits"
     units = num_heads * -(-features // feature_block(features))
     rows = max(_LEAST_PIECE, -(-segments.total * units // (_PROGRAMS * WIDE_TILE)) * WIDE_TILE)

@@ -17,9 +17,10 @@ from tokengt.kernels.cuts import TILE, WIDE_TILE, Cuts, feature_block
 from tokengt.kernels.heads import Heads
 from tokengt.kernels.tiles import padded_width
 
-# On an H200, 530,000 tokens in 8 heads of 12 or 4 of 64: with eight warps the kernels take up to twice as long.
+# Measured on an H200 with 530,000 tokens in 8 heads of 12 or 4 heads of 64: with eight warps the kernels take up to
+# twice as long.
 _WARPS = 4
-# Columns that a program adds up over pieces.
+# Columns that one program of ``over_pieces`` adds up.
 _COLUMNS = 256
 
 
@@ -43,7 +44,7 @@ def favor_rows(
 ) -> Float[Tensor, "tokens heads value_dim"]:
     """FAVOR+ of every sequence to itself, from rows [queries | keys | values] of all heads.
 
-    Kept for the backward: the rows, the output less its centre, two numbers a token and head, and the tables.
+    Kept for the backward: the rows, the output less its centre, two numbers per token and head, and the tables.
     """
     result = _Favor.apply(qkv, projection, cuts, heads, eps)  # type: ignore[no-untyped-call]
     out: Tensor = result[0]
@@ -59,7 +60,7 @@ class _Favor(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         qkv, projection, ctx.cuts, ctx.heads, ctx.eps = inputs
-        ctx.set_materialize_grads(False)  # else the others' would be made, of zeros
+        ctx.set_materialize_grads(False)  # Otherwise zeros would be made as gradients of the other outputs.
         ctx.save_for_backward(qkv, projection, *output[1:])
         ctx.mark_non_differentiable(*output[1:])
 
@@ -124,7 +125,7 @@ class _Pass:
             self.qkv.new_empty(*shape, *rest, dtype=torch.float32)
             for rest in ((), (self.block, width), (self.block,), (width + 1,))
         )
-        others = by_query or (self.qkv,) * 4  # of keys nothing reads them
+        others = by_query or (self.qkv,) * 4  # The kernel reads them for queries only; for keys any tensor will do.
         tensors = (self.qkv, self.weights, self.cuts.pieces, tops, values, norms, totals, *others)
         tile = TILE if self.qkv.dtype == torch.float32 else WIDE_TILE
         self._launch(favor.sum_tables, pieces * count * self.blocks, tensors, tile, KEYS=by_query is None)

@@ -53,7 +53,7 @@ def _keep(seed, head, query, first, threshold, TILE: tl.constexpr):
     """Which weights [queries, TILE keys] dropout keeps: a function of (seed, head, query row, key position) only.
 
     Philox for every weight would cost more than attention itself, about 70 integer operations each. So it draws two
-    words a query (seven rounds, the fewest that pass its authors' tests), a 32-bit mixer of two products spreads them
+    words per query (seven rounds, the fewest that pass its authors' tests), a 32-bit mixer of two products spreads them
     over pairs of keys, and each key of a pair takes 16 bits. ``first`` is the even position of the first key.
     """
     zero = query * 0
@@ -164,7 +164,7 @@ def forward_looped(
         return
     tile = tl.load(items + 2 * entries + place)
     row = tl.arange(0, TILE)
-    # Pointers move on from tile to tile: 64-bit offsets for every element would fill the registers.
+    # Pointers are moved on from tile to tile, because 64-bit offsets for every element would fill the registers.
     keys = qkv + start * STRIDE + (HEADS + head) * KEY
     values = qkv + start * STRIDE + 2 * HEADS * KEY + head * VALUE
     start += tile

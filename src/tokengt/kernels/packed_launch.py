@@ -17,15 +17,15 @@ from tokengt.kernels.tiles import padded_width
 
 @dataclass(frozen=True)
 class Launch:
-    """How a bucket's kernel runs: warps a program, stages of the loop's loads."""
+    """How a bucket's kernel runs: warps per program, and stages in which the loop loads its rows ahead."""
 
     warps: int
     stages: int = 1
 
 
-# By (backward, loops, tile size). Tiles of 32 and 64 were the fastest of 15 settings each on an H200 (heads of 24,
-# bf16, dropout, 1,024 sequences); several sequences a program, tried too, were slower. The others are chosen from
-# registers and spills of the sm_90 build.
+# Settings by (backward, loops, tile size). Those of tiles of 32 and 64 were the fastest of 15 settings each on an H200
+# (heads of 24, bf16, dropout, 1,024 sequences); several sequences per program were tried too, and were slower. The
+# others were chosen by how many registers the sm_90 build uses and how many it spills to memory.
 LAUNCHES: dict[tuple[bool, bool, int], Launch] = {
     (False, False, 16): Launch(1),
     (False, False, 32): Launch(1),
@@ -108,7 +108,8 @@ def _run(
         "KEY_PAD": padded_width(heads.key),
         "VALUE_PAD": padded_width(heads.value),
         "DROPOUT": seed is not None,
-        # For float32 only. Triton's default, TF32, keeps ten bits of a factor; "ieee" spills thousands of registers.
+        # This matters for float32 only. Triton's default, TF32, keeps ten bits of a factor; with "ieee" the kernels
+        # need thousands of registers more than there are.
         "PRECISION": "tf32x3",
     }
     with torch.cuda.device_of(items):  # type: ignore[no-untyped-call]

@@ -36,7 +36,7 @@ def _words(seed, row, column, HALF: tl.constexpr):
 @no_type_check
 def _paths(factor, ids, row, rows):
     """What drop path multiplies rows by."""
-    # Not an early return: what follows one is built too, and would read from no tensor.
+    # This is no early return: Triton builds the code after a return too, and that would read from a missing tensor.
     if factor is None:
         path = (row * 0 + 1).to(tl.float32)
     else:
@@ -75,7 +75,7 @@ def add_norm_forward(
     h = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     added += tl.load(bias + column, mask=real, other=0.0).to(tl.float32)[None, :]
     added = _dropped(added, _paths(factor, ids, row, rows), seed, row, column, threshold, rescale, WIDTH)
-    # What is normed is what is stored.
+    # The norm must be that of the rounded rows, which are stored and which the backward reads.
     h = (h + added).to(out.dtype.element_ty).to(tl.float32)
     mean = tl.sum(h, 1) / WIDTH
     centred = tl.where(inside, h - mean[:, None], 0.0)
@@ -122,7 +122,7 @@ def add_norm_backward(
 ):  # fmt: skip
     """Gradients of x and the branch; a part [3, WIDTH] of those of the norm's weight and shift, and of the bias.
 
-    The next rows are on their way while these are worked on.
+    The next rows are loaded while these are worked on, so that the program does not wait for memory.
     """
     column = tl.arange(0, PAD)
     real = column < WIDTH
@@ -176,7 +176,7 @@ def _activation(x, GELU: tl.constexpr):
     if GELU:
         below, _ = _normal(x)
         return x * below
-    return tl.where(x < 0.0, 0.0, x)  # Not a maximum: that of a NaN and 0 is 0 on a GPU.
+    return tl.where(x < 0.0, 0.0, x)  # A maximum would turn NaN into 0 on a GPU.
 
 
 @triton.jit

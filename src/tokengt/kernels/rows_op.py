@@ -12,12 +12,13 @@ from torch import Tensor
 from tokengt.dropout import dropout_threshold
 from tokengt.kernels import rows as kernels
 
-# Parts of a sum over rows: four programs for each of an H200's 132 multiprocessors.
+# In how many parts a sum over rows is made: by four programs for each of the 132 multiprocessors of an H200.
 PROGRAMS = 528
 SUM_PROGRAMS = 64
-# Columns that a program of the activation or of a sum has at most.
+# The most columns that one program of the activation or of a sum has.
 _COLUMNS = 128
-# Numbers in a program's tile, and its warps: the fastest of some twenty settings each on an H200 (46,700 x 768, bf16).
+# How many numbers the tile of a program has, and how many warps: each the fastest of some twenty settings on an H200
+# (46,700 x 768, bf16).
 _ADD_NORM, _ADD_NORM_BACKWARD = (2048, 4), (1024, 8)
 _ACTIVATE, _ACTIVATE_BACKWARD = (1024, 2), (512, 2)
 _SUM = (2048, 4)

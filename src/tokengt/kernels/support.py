@@ -17,7 +17,7 @@ from tokengt.ragged import Segments
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 WIDEST_HEAD = 128
-# FAVOR+'s widest heads by type. Sums over many keys are beyond the range of half precision.
+# The widest heads of FAVOR+ by type. Half precision is missing: sums over many keys are beyond its range.
 _WIDEST_FAVOR = {torch.bfloat16: 128, torch.float32: 64}
 _OLDEST_GPU = (8, 0)
 
@@ -74,13 +74,13 @@ def _tried(attend: Callable[[Tensor, Segments], Tensor], rows: Float[Tensor, "3 
     """Whether attention of two sequences has a gradient; if not, a warning says why."""
     device = rows.device
     try:
-        # Whoever asks first may be in a mode without gradients; the answer is for all.
+        # The first caller may be in a mode without gradients, but the answer is cached for all callers.
         with torch.inference_mode(False), torch.enable_grad():
             rows = rows.clone().requires_grad_()
             segments = Segments.from_lengths(torch.tensor([1, 2]), device)
             torch.autograd.grad(attend(rows, segments).sum(), rows)
         torch.cuda.synchronize(device)
-    except Exception as error:  # Triton's toolchain fails in ways of its own; PyTorch computes the same, slower.
+    except Exception as error:  # A broken Triton raises errors of many kinds; PyTorch computes the same, slower.
         reason = str(error).splitlines()[0] if str(error) else ""
         warnings.warn(
             f"Triton's attention kernels do not run on {device} ({type(error).__name__}: {reason}); "

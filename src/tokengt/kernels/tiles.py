@@ -1,4 +1,8 @@
-"""Which sequences share a tile size: decided on the host from host lengths, once per batch."""
+"""Which sequences share a tile size: decided on the host from host lengths, once per batch.
+
+A tile is a square of queries and keys that one program works on; sequences with one tile size make a bucket, which is
+one launch of a kernel.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +13,9 @@ from torch import Tensor
 
 from tokengt.ragged import Segments, to_device
 
-# Rows of queries, keys, values and output gradients that one program of the backward may hold.
+# How many bytes of queries, keys, values and output gradients one program of the backward may hold.
 _TILE_BYTES = 96 * 2**10
-# One part in so many of all sequences, or less, is too few for a launch.
+# A sixteenth of all sequences, or fewer, is too few for a launch of their own.
 _COMPANY = 16
 
 
@@ -70,15 +74,17 @@ def padded_width(width: int) -> int:
 
 def choose_tiling(head_dim: int, value_dim: int, bytes_each: int) -> Tiling:
     """The tile sizes at these head sizes: wide heads and long types leave room for fewer rows."""
-    # Float32 factors are held as two parts each.
+    # A float32 factor is held as two parts, so it takes eight bytes.
     row = 2 * (padded_width(head_dim) + padded_width(value_dim)) * (8 if bytes_each == 4 else bytes_each)
     whole = tuple(tile for tile in (16, 32, 64, 128) if tile * row <= _TILE_BYTES)
     return Tiling(whole, min(64, whole[-1]))
 
 
 def _with_company(group: Int[Tensor, " sequences"], whole: int) -> Int[Tensor, " sequences"]:
-    """Few sequences of all join the next larger tile, or the loop, that holds others: a launch of their own costs more
-    than the room they leave there."""
+    """Where few sequences have a tile size, they join the next larger one that has others, or the loop.
+
+    A launch of their own would cost more than the part of the larger tile that they leave empty.
+    """
     counts = torch.bincount(group, minlength=whole + 1).tolist()
     joins = list(range(whole + 1))
     for place in range(whole):

@@ -4,6 +4,10 @@ A model comes in two halves. Its config (:class:`ModelConfig`) is a frozen datac
 itself to a data set and builds the model. The model (:class:`Model`) turns a batch of graphs into rows of numbers. The
 rooms above (training, inference, workflow) ask for what is written here and know no model by name.
 
+A *store* is a prepared data set (:mod:`tokengt.data.store`). A *fact* is something that is computed once from the
+structure of its graphs and kept with them (:mod:`tokengt.structure.facts`). A *draw* is one set of the random choices
+that a model makes at evaluation (:mod:`tokengt.models.passes`).
+
 Only ``fit``, ``build`` and ``describe`` of the config and ``forward`` of the model have to be written; every other
 answer has a default that is right for a plain module, if not the fastest.
 """
@@ -52,7 +56,7 @@ class ModelConfig(ABC):
 
     @abstractmethod
     def fit(self, data: Store, out_dim: int) -> "ModelConfig":
-        """This config made to read these graphs and to give ``out_dim`` numbers for each row of their targets."""
+        """This config adapted to read these graphs and to give ``out_dim`` numbers for each row of their targets."""
 
     @abstractmethod
     def build(self) -> "Model":
@@ -72,20 +76,20 @@ class ModelConfig(ABC):
 
     @property
     def num_descriptors(self) -> int:
-        """How many numbers the model is given beside each graph."""
+        """How many descriptors, numbers about a graph as a whole, the model is given with each graph."""
         return 0
 
     @property
     def float_features(self) -> Sequence[str]:
-        """Which of ``node_features`` and ``edge_features`` are read as floats, though those of a file may be whole."""
+        """Which of ``node_features`` and ``edge_features`` are read as floats, even if a file has whole numbers."""
         return ()
 
     def facts(self) -> Sequence[StructureFact]:
-        """What the model needs to know of graphs beside their features: worked out once, kept with the store."""
+        """What the model needs to know about graphs besides their features: computed once, kept with the store."""
         return ()
 
     def meanings(self) -> Mapping[str, Any]:
-        """Settings that no weight's shape shows, yet trained weights mean nothing without them."""
+        """Settings that the shapes of weights do not show, but without which trained weights mean nothing."""
         return {}
 
 
@@ -125,7 +129,7 @@ class Model(nn.Module, ABC):
         return 1 + graphs.nodes.host_lengths + graphs.edges.host_lengths + graphs.hyperedges.host_lengths
 
     def prepared(self, graphs: GraphBatch) -> GraphBatch:
-        """The data set, knowing whatever every batch would otherwise have to find out again."""
+        """The data set with all facts that every batch would otherwise have to find out again."""
         return graphs
 
     def pieces(self) -> Sequence[nn.Module]:
@@ -133,7 +137,7 @@ class Model(nn.Module, ABC):
         return ()
 
     def sometimes_unused(self) -> Iterable[nn.Parameter]:
-        """Weights that some batches leave without a gradient: several processes wait for one of every weight."""
+        """Weights that some batches leave without a gradient, for which several processes would wait in vain."""
         return self.parameters()
 
     def save_pretrained(self, folder: str | Path) -> None:

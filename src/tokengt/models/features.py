@@ -12,7 +12,7 @@ from tokengt.batch import GraphBatch
 from tokengt.ragged import Segments
 from tokengt.validation import describe_features
 
-# Categories up to which a product with a matrix of zeros and ones costs less than looking rows up.
+# With up to this many categories, a product with a matrix of zeros and ones is faster on a GPU than looking rows up.
 _WIDEST_MULTI_HOT = 1024
 FeatureField = Literal["node_features", "edge_features", "hyperedge_features", "graph_features"]
 
@@ -47,9 +47,10 @@ class FeatureSpec:
 
 
 def multi_hot(index: Int[Tensor, "rows columns"], table: Float[Tensor, "entries dim"]) -> Float[Tensor, "rows entries"]:
-    """1 at the table's entries that a row's columns name, which differ: times the table it is the sum of their rows.
+    """A matrix with a 1 at every entry of the table that a row names; times the table, it sums these entries.
 
-    A GPU multiplies matrices faster than it sorts indices, which the gradient of an embedding needs.
+    The entries that one row names are distinct. A GPU multiplies matrices faster than it sorts indices, which the
+    gradient of an embedding needs.
     """
     return table.new_zeros(len(index), len(table)).scatter(1, index, 1.0)
 
@@ -79,7 +80,7 @@ class FeatureEncoder(nn.Module):
         if self.table is not None:
             index = features.long() + self.offsets
             if index.is_cuda and self.table.num_embeddings <= _WIDEST_MULTI_HOT:
-                # In the table's own precision, as looking rows up is.
+                # Autocast is off, because looking rows up would give them in the table's own precision too.
                 with torch.autocast("cuda", enabled=False):
                     return multi_hot(index, self.table.weight) @ self.table.weight
             return F.embedding_bag(index, self.table.weight, mode="sum")
@@ -97,9 +98,9 @@ class FeatureEncoder(nn.Module):
         if features is None and segments.total == 0:
             return
         columns = len(self.spec.categories) or self.spec.width
-        given = 0 if features is None else features.shape[1]
-        kinds_agree = features is None or bool(self.spec.width) == features.is_floating_point() or not given
-        if given != columns or not kinds_agree:
+        width = 0 if features is None else features.shape[1]
+        kinds_agree = features is None or bool(self.spec.width) == features.is_floating_point() or not width
+        if width != columns or not kinds_agree:
             raise ValueError(f"{self.name} is {describe_features(features)}; this model expects {self.spec}")
         bounds = batch.category_range(self.name) if self.spec.categories else None
         if features is None or bounds is None:
@@ -109,7 +110,7 @@ class FeatureEncoder(nn.Module):
                 self._refuse_category(features[:, column], column, size, batch, segments)
 
     def _refuse_category(self, values: Tensor, column: int, size: int, batch: GraphBatch, segments: Segments) -> None:
-        # The bounds may be those of a larger batch this one was cut from: look for the culprit here.
+        # The bounds may be those of a larger batch that this one was cut from, so the bad category may not be here.
         bad = torch.nonzero((values < 0) | (values >= size)).flatten()
         if len(bad):
             graph, row = batch.graph_of_row(segments, int(bad[0]))

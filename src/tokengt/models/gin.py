@@ -37,7 +37,7 @@ class GinConfig(ModelConfig):
         dropout: after every layer.
         node_features: what the node features are.
         edge_features: what the edge features are; every layer embeds them by itself.
-        graph_features: what is known of a graph as a whole; it is added to what the head reads.
+        graph_features: what is known about a graph as a whole; it is embedded and added to what the head reads.
         level: one row per graph (the mean of its nodes), per node or per listed edge.
         out_dim: outputs per row.
     """
@@ -66,14 +66,14 @@ class GinConfig(ModelConfig):
             raise ValueError("a GIN passes messages along edges of two nodes; this data has larger ones: use tokengt")
         fitted = replace(self, graph_features=FeatureSpec.of(graphs.graph_features))
         if not (data.is_molecules and self.node_features != FeatureSpec()):
-            # Molecules keep the fixed vocabularies of their preset: an element seen later has its row.
+            # Molecules keep the fixed vocabularies of their preset, so that an element seen only later has its row.
             nodes, edges = FeatureSpec.of(graphs.node_features), FeatureSpec.of(graphs.edge_features)
             fitted = replace(fitted, node_features=nodes, edge_features=edges)
         return replace(fitted, level=data.manifest.level, out_dim=out_dim)
 
     def refit(self, data: Store, out_dim: int) -> "GinConfig":
-        known = FeatureSpec.of(data.graphs.graph_features)
-        return replace(self, graph_features=known, level=data.manifest.level, out_dim=out_dim)
+        descriptors = FeatureSpec.of(data.graphs.graph_features)
+        return replace(self, graph_features=descriptors, level=data.manifest.level, out_dim=out_dim)
 
     @property
     def num_descriptors(self) -> int:
@@ -107,7 +107,7 @@ class Gin(Model):
         dim = config.dim
         self.node_encoder = FeatureEncoder("node_features", config.node_features, dim)
         self.graph_encoder = FeatureEncoder("graph_features", config.graph_features, dim)
-        # What a node starts as where nodes have no features: all alike, told apart by their edges.
+        # The state in which nodes without features start: all are alike until messages tell them apart.
         self.blank = nn.Parameter(torch.ones(dim)) if config.node_features == FeatureSpec() else None
         last = config.num_layers - 1
         self.layers = nn.ModuleList([GinLayer(config, last=place == last) for place in range(config.num_layers)])
@@ -121,12 +121,12 @@ class Gin(Model):
     def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
         packed = as_batch(batch)
         states = self._states(packed)
-        known = self.graph_encoder(packed.graph_features)
+        descriptors = self.graph_encoder(packed.graph_features)
         if self.config.level == "graph":
             rows = mean_of_rows(states, packed.nodes)
-            rows = rows if known is None else rows + known
+            rows = rows if descriptors is None else rows + descriptors
         else:
-            rows = states if known is None else states + known.index_select(0, packed.nodes.ids)
+            rows = states if descriptors is None else states + descriptors.index_select(0, packed.nodes.ids)
         if self.config.level == "edge":
             ends = packed.edge_index
             rows = torch.cat([rows.index_select(0, ends[0]), rows.index_select(0, ends[1])], 1)
@@ -185,6 +185,7 @@ class GinLayer(nn.Module):
     def forward(self, states: Float[Tensor, "nodes dim"], batch: GraphBatch) -> Float[Tensor, "nodes dim"]:
         edges = self.edge_encoder(batch.edge_features)
         if edges is None:
+            # The layer always adds edge features, so edges without features add zeros.
             edges = states.new_zeros(batch.num_edges, states.shape[1])
         out = self.norm(self.conv(states, batch.edge_index, edges.to(states.dtype)))
         return F.dropout(out if self.last else F.relu(out), self.dropout, self.training)
@@ -209,7 +210,7 @@ def two_layers(dim: int) -> nn.Sequential:
 
 
 def batch_norm(dim: int) -> nn.Module:
-    """Batch norm that takes a single row too: a step may hold one node in all, and it then uses the running moments."""
+    """Batch norm that takes a single row too, with its running moments: a step may hold one node in all."""
     norm: nn.Module = pyg_layers().BatchNorm(dim, allow_single_element=True)
     return norm
 
@@ -220,7 +221,7 @@ def mean_of_rows(rows: Float[Tensor, "nodes dim"], segments: Segments) -> Float[
 
 
 def pyg_layers() -> Any:
-    """PyTorch Geometric's layers, asked for when such a model is first built."""
+    """PyTorch Geometric's layers; imported when such a model is built, since the other models do not need them."""
     try:
         from torch_geometric import nn as layers
     except ImportError as error:

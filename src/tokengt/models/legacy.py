@@ -1,13 +1,13 @@
 """Model configs as older versions wrote them, brought up to date.
 
-Format 1 had one class for all kinds of attention and of identifiers, and fields that did nothing for the kind beside
-them. Those fields are left out here: today's classes refuse them, and no prediction depended on them.
+Format 1 had one class for all kinds of attention and one for all kinds of identifiers, with fields that did nothing for
+some kinds. Those fields are left out here: today's classes refuse them, and no prediction depended on them.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-# The fields that did something, by kind.
+# The fields that had an effect, by kind.
 _ATTENTION = {"softmax": ("dropout", "backend"), "favor": ("num_features", "redraw_interval", "eps", "backend")}
 _IDENTIFIERS = {"laplacian": ("dim", "which", "sign_flip", "dropout"), "none": ()}
 _FIRST_ORDER = ("orf_first_order", "random_first_order")
@@ -20,7 +20,7 @@ def model_from_v1(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     identifiers = _identifiers(data.get("identifiers", {}))
     model = {"kind": "tokengt", **data, "identifiers": identifiers}
-    # What is no dict is left as it is: from_dict names it.
+    # What is not a dict is left as it is, for from_dict to refuse by name.
     if isinstance(data.get("encoder"), Mapping):
         model["encoder"] = _encoder(data["encoder"])
     if isinstance(data.get("tokens"), Mapping) and isinstance(identifiers, Mapping):
@@ -42,10 +42,11 @@ def _encoder(data: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(attention, Mapping):
         return dict(data)
     kind = attention.get("kind", "softmax")
-    kept = _kept({"kind": kind, **attention}, _ATTENTION.get(kind, ()))
-    if kind == "favor" and kept.get("backend") == "varlen":
-        kept["backend"] = "bucketed"  # A name of softmax's: FAVOR+ took it for "none of our own kernels".
-    return {**data, "attention": kept}
+    settings = _kept({"kind": kind, **attention}, _ATTENTION.get(kind, ()))
+    if kind == "favor" and settings.get("backend") == "varlen":
+        # "varlen" is a backend of softmax; FAVOR+ accepted it and took it for "none of our own kernels".
+        settings["backend"] = "bucketed"
+    return {**data, "attention": settings}
 
 
 def _kept(data: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class OwnConfig(ModelConfig):
 class OwnModel(Model):
     """Any module whose ``forward`` takes a :class:`GraphBatch` and gives one row per graph, node or edge.
 
-    It may have ``embed(batch)``. Where its forward has a parameter called ``draw`` it is told the number of the draw.
+    It may have ``embed(batch)``. If its forward has a parameter called ``draw``, it is given the number of the draw, that
+    is, which of several random passes it is.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -75,7 +76,7 @@ class OwnModel(Model):
 
 
 def as_model(module: nn.Module) -> Model:
-    """A module as the rooms above take it: itself if it keeps to the contract already, else wrapped."""
+    """A module under the contract: itself if it is a :class:`Model` already, else wrapped."""
     return module if isinstance(module, Model) else OwnModel(module)
 
 

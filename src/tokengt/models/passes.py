@@ -1,8 +1,9 @@
 """One meaning of "predict": the mean over draws, and how far the draws lie apart.
 
-A *draw* is one pass of a model that makes random choices: other node identifiers, or another dropout mask. Draw number
-0 of a model with Laplacian identifiers has the canonical eigenvectors, so a single draw repeats. The words are the same
-in Python and on the command line: ``draws``, how many passes are averaged, and ``over``, what differs between them.
+A *draw* is one pass of a model that makes random choices: other node identifiers, or another dropout mask. The choices
+of a draw follow from its number, so a draw can be repeated. With Laplacian identifiers, draw number 0 has the canonical
+eigenvectors, without random signs. The words are the same in Python and on the command line: ``draws`` is how many
+passes are averaged, and ``over`` is what differs between them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,6 +47,7 @@ def run_passes(model: Model, draws: int, over: Over, forward: Callable[[int], Te
         with evaluating(model):
             return [forward(draw) for draw in range(draws)]
     outputs = []
+    # The caller's random state is put back afterwards: a prediction must not change what training draws next.
     with evaluating(model), torch.random.fork_rng(range(torch.cuda.device_count())):
         model.train()
         for draw in range(draws):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _FORMAT = "tokengt-model-2"
-# Written before configs had a kind: one model, TokenGT, with fields that did nothing for some kinds of it.
+# The format from before configs had a kind: always a TokenGT, with fields that had no effect for some settings.
 _FIRST_FORMAT = "tokengt-model-1"
 
 
@@ -30,7 +30,7 @@ def write_config(folder: Path, config: dict[str, Any], sha256: str | None = None
 
 
 def write_model(folder: Path, config: dict[str, Any], state: dict[str, Tensor]) -> None:
-    """Weights first, then the config that carries their checksum."""
+    """Write the weights first, then the config with their checksum, so that a torn write is noticed."""
     weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
     write_whole(folder / WEIGHTS, weights)
     write_config(folder, config, checksum(weights))

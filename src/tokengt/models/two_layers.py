@@ -2,8 +2,9 @@
 
     MLP:  h = ReLU(X W_1 + b)       GCN:  h = S ReLU(S X W_1 + b),  S = (D + I)^(-1/2) (A + I) (D + I)^(-1/2)
 
-and a linear head on h. A joins every two nodes of an edge, a tuple or a hyperedge (Kipf and Welling 2017). What beats
-the first has learned from structure; what beats the second, from more than which nodes occur together.
+and a linear head on h. A joins every two nodes of an edge, a tuple or a hyperedge (Kipf and Welling 2017). They are
+baselines: a model that beats the MLP has learned from structure, and a model that beats the GCN has learned from more
+than which nodes occur together.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ class TwoLayersConfig(ModelConfig):
     """
 
     kind: str = field(default="", init=False)
-    # What people call it, and whether nodes hear from the nodes they are joined to.
+    # The model's usual name, and whether a node's state is mixed with those of the nodes it is joined to.
     name: ClassVar[str]
     mixes: ClassVar[bool]
     dim: int = 64
@@ -59,7 +60,7 @@ class TwoLayersConfig(ModelConfig):
     def fit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
         fitted = self.refit(data, out_dim)
         if data.is_molecules and self.node_features != FeatureSpec():
-            # Molecules keep the fixed vocabularies of their preset: an element seen later has its row.
+            # Molecules keep the fixed vocabularies of their preset, so that an element seen only later has its row.
             return fitted
         return replace(fitted, node_features=FeatureSpec.of(data.graphs.node_features))
 
@@ -132,7 +133,7 @@ class TwoLayers(Model):
         self.node_encoder.check(batch, batch.nodes)
         inputs = self.node_encoder(batch.node_features)
         if inputs is None:
-            # Nodes without features are all alike, until a GCN tells them by their neighbours.
+            # Nodes without features are all alike, until a GCN tells them apart by their neighbours.
             inputs = self.bias.new_zeros(batch.num_nodes, self.config.dim)
         mixing = normalised_adjacency(batch, self.bias.dtype) if self.config.mixes else None
         hidden = F.relu(_mixed(inputs, mixing) + self.bias)
@@ -140,7 +141,7 @@ class TwoLayers(Model):
 
 
 def _mixed(states: Float[Tensor, "nodes dim"], mixing: Tensor | None) -> Float[Tensor, "nodes dim"]:
-    """S X; in the precision of S, since sparse products have no other."""
+    """S X, in the precision of S, because sparse products take no lower one."""
     if mixing is None:
         return states
     with torch.autocast(states.device.type, enabled=False):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 
-# A clique of pairs holds both directions: twice this many entries of A, a gigabyte and a half of indices.
+# Each pair is two entries of A, one per direction: this many pairs take a gigabyte and a half of indices.
 MAX_CLIQUE_PAIRS = 100_000_000
 
 
@@ -54,7 +54,7 @@ def normalised_adjacency(batch: GraphBatch, dtype: torch.dtype = torch.float32) 
     index = torch.stack([entries // nodes, entries % nodes]) if nodes else pairs
     scale = torch.bincount(index[0], minlength=nodes).to(dtype).rsqrt()
     values = scale.index_select(0, index[0]) * scale.index_select(0, index[1])
-    # Asked for in this way: an argument of the same name does not keep torch 2.11 from a warning.
+    # A context and not the argument check_invariants, with which torch 2.11 still prints a warning.
     with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
         return torch.sparse_coo_tensor(index, values, (nodes, nodes), is_coalesced=True)
 

@@ -1,8 +1,9 @@
 """The Laplacian spectrum of one large graph, put together from its connected components.
 
-Small components are decomposed whole, all of one size in one batched call; large ones by Lanczos. The projector
-of an eigenspace is block diagonal over components, so the canonical basis needs residual norms per node and
-one component's vectors at a time, never a matrix of all nodes by all eigenvectors.
+Small components are decomposed whole, all of one size in one batched call; large ones by the Lanczos method. The
+canonical basis is the basis of an eigenspace that does not depend on the solver (:mod:`tokengt.structure.eigenspaces`).
+The projector of an eigenspace is block diagonal over components, so this basis needs residual norms per node and one
+component's vectors at a time, never a matrix of all nodes by all eigenvectors.
 """
 
 import warnings
@@ -22,16 +23,18 @@ from tokengt.structure.lanczos import Eigenpairs, lowest_eigenpairs
 
 Array = np.ndarray
 
+# Graphs and components of up to this many nodes are decomposed whole.
 DENSE_LIMIT = 1000
-# Lanczos pays when far fewer eigenpairs are wanted than there are.
+# Lanczos is faster only when a component has more nodes than this many times the eigenpairs that are wanted.
 _LANCZOS_SHARE = 4
-# A component of this size is decomposed whole when its eigenspaces leave no other way: some seconds.
+# Where Lanczos cannot compute an eigenspace whole, a component of up to this many nodes is decomposed whole after all,
+# which takes some seconds.
 _DENSE_FALLBACK = 3000
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Eigenpairs of components of equal size; where ``kept`` is False a pair is of no further use."""
+    """Eigenpairs of components of equal size; those where ``kept`` is False are not needed and are passed over."""
 
     nodes: Int[Array, "components n"]
     values: Float64[Array, "components k"]
@@ -60,12 +63,12 @@ def large_graph_spectrum(
     for place in torch.nonzero(sparse).flatten().tolist():
         mine = nodes[int(segments.host[place]) : int(segments.host[place + 1])]
         component_laplacian = laplacian[mine][:, mine]
-        found = _both_ends(component_laplacian, ends)
-        if not found.whole and len(mine) <= _DENSE_FALLBACK:
-            found = Eigenpairs(*np.linalg.eigh(component_laplacian.toarray()), whole=True)
-        whole = whole and found.whole
-        kept = np.ones((1, len(found.values)), dtype=bool)
-        blocks.append(Block(mine[None], found.values[None], found.vectors[None], kept))
+        eigenpairs = _both_ends(component_laplacian, ends)
+        if not eigenpairs.whole and len(mine) <= _DENSE_FALLBACK:
+            eigenpairs = Eigenpairs(*np.linalg.eigh(component_laplacian.toarray()), whole=True)
+        whole = whole and eigenpairs.whole
+        kept = np.ones((1, len(eigenpairs.values)), dtype=bool)
+        blocks.append(Block(mine[None], eigenpairs.values[None], eigenpairs.vectors[None], kept))
     if not whole:
         warnings.warn(
             f"{name} ({num_nodes} nodes) has too many eigenvalues too close together to compute their eigenspace "
@@ -92,19 +95,19 @@ def _sparse_laplacian(pairs: Int[Tensor, "2 pairs"], num_nodes: int) -> Any:
 
 
 def _both_ends(laplacian: Any, ends: Ends) -> Eigenpairs:
-    """The low end, then the high end (the low end of ``2 I - Delta``) with the found vectors shifted away."""
+    """The low end, then the high end (the low end of ``2 I - Delta``) without the vectors that the low end has."""
     from scipy.sparse import identity
 
     size = laplacian.shape[0]
-    found = Eigenpairs(np.zeros(0), np.zeros((size, 0)), whole=True)
+    eigenpairs = Eigenpairs(np.zeros(0), np.zeros((size, 0)), whole=True)
     if ends.low:
-        found = lowest_eigenpairs(laplacian, ends.low, found.vectors)
-    if ends.high and len(found.values) < size:
+        eigenpairs = lowest_eigenpairs(laplacian, ends.low, eigenpairs.vectors)
+    if ends.high and len(eigenpairs.values) < size:
         mirrored = (2.0 * identity(size) - laplacian).tocsr()
-        top = lowest_eigenpairs(mirrored, ends.high, found.vectors)
+        top = lowest_eigenpairs(mirrored, ends.high, eigenpairs.vectors)
         values, vectors = 2.0 - top.values[::-1], top.vectors[:, ::-1].copy()
-        found = Eigenpairs(values, vectors, found.whole and top.whole)
-    return found
+        eigenpairs = Eigenpairs(values, vectors, eigenpairs.whole and top.whole)
+    return eigenpairs
 
 
 def _dense_blocks(
@@ -162,6 +165,7 @@ def _pivoted_basis(blocks: list[Block], inside: list[Array], num_nodes: int, ste
     """The rule of :mod:`tokengt.structure.eigenspaces`, deflating only the component that holds the pivot."""
     basis = np.zeros((num_nodes, steps))
     residual = np.zeros(num_nodes)
+    # The block that holds each node's component, and the component's place in that block.
     block_of = np.zeros(num_nodes, dtype=np.int64)
     row_of = np.zeros(num_nodes, dtype=np.int64)
     for place, (block, mask) in enumerate(zip(blocks, inside, strict=True)):

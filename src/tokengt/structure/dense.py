@@ -16,7 +16,9 @@ from tokengt.ragged import Segments
 _MAX_ENTRIES = 2**24
 # cuSOLVER's batched solver is made for matrices up to this size; above it a CPU is faster.
 _MAX_GPU_NODES = 32
+# LAPACK is faster on one thread for matrices up to this size, so several groups of them run side by side ...
 _MAX_ONE_THREAD_NODES = 128
+# ... unless they have fewer entries than this in all, when starting threads costs more than it saves.
 _MIN_PARALLEL_ENTRIES = 2**14
 
 
@@ -46,6 +48,7 @@ def eigh_by_size(
     cuts = _cuts(ends, max_entries)
     with one_thread():
         entries = _dense_entries(pairs, nodes, members, ends - sizes.square())
+        # Sorted, the entries of each chunk lie together and are found by a binary search.
         if len(cuts) > 2:
             entries = entries.sort().values
     for first, last in pairwise(cuts):
@@ -91,7 +94,7 @@ def _eigh_each(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one thread inside, as it was afterwards."""
+    """Torch runs on one thread inside; afterwards it has as many as before."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -14,18 +14,18 @@ from tokengt.batch import GraphBatch
 from tokengt.ragged import Segments
 from tokengt.structure.adjacency import adjacency_pairs
 
-# What int8 holds beside -1.
+# The longest distance that int8 can hold.
 LONGEST = 127
-# A graph has as many ordered pairs as the square of its nodes: 64 MiB for this many, and as much again to find them.
+# A graph has n * n ordered pairs of nodes. For this many nodes they take 64 MiB, and as much again while computing.
 MAX_NODES = 8192
-# In all graphs together: 16 GiB.
+# The limit for all graphs of a data set together: one byte per pair makes 16 GiB.
 MAX_PAIRS = 2**34
-# Entries of one search: nodes of some graphs, times the nodes of the largest of them.
+# How many entries one search may hold: all nodes of some graphs, times the nodes of the largest of these graphs.
 _AT_ONCE = 2**22
 
 
 def hop_distances(batch: GraphBatch, limit: int) -> Int8[Tensor, " pairs"]:
-    """Steps from node i to node j of every graph, in row i * n + j of its n * n; -1 where more than ``limit`` or none.
+    """Steps from node i to node j of every graph, in row i * n + j of its n * n; -1 beyond ``limit`` or without a path.
 
     Raises:
         ValueError: a graph has more than ``MAX_NODES`` nodes, or the graphs more than ``MAX_PAIRS`` pairs.
@@ -51,7 +51,7 @@ def _searched(steps: Int[Tensor, "2 steps"], own: Segments, width: int, limit: i
     """Steps to every node from each of the ``width`` first nodes of its graph, breadth first."""
     device = own.offsets.device
     ones = torch.ones(steps.shape[1], device=device)
-    # Entry (v, u) is one where a step leads from u to v: a product with it moves every search one step on.
+    # Entry (v, u) is 1 if one can step from u to v, so that a product with this matrix moves every search one step on.
     onward = torch.sparse_coo_tensor(steps.flip(0), ones, (own.total, own.total), check_invariants=False).coalesce()
     front = (own.positions[:, None] == torch.arange(width, device=device)).float()
     hops = (front - 1).to(torch.int8)
@@ -72,7 +72,7 @@ def _steps(batch: GraphBatch) -> Int[Tensor, "2 steps"]:
 
 
 def _renumbered(steps: Int[Tensor, "2 steps"], rows: Int[Tensor, " chosen"], total: int) -> Int[Tensor, "2 kept"]:
-    """The steps between some rows, which lie one after another now."""
+    """The steps among the chosen rows, renumbered as these rows lie one after another."""
     number = torch.full((total,), -1, device=rows.device)
     number[rows] = torch.arange(len(rows), device=rows.device)
     moved = number[steps]
@@ -80,7 +80,7 @@ def _renumbered(steps: Int[Tensor, "2 steps"], rows: Int[Tensor, " chosen"], tot
 
 
 def _alike(sizes: Int[Tensor, " graphs"]) -> list[Int[Tensor, " chosen"]]:
-    """Graphs in order of their size, as many at once as fit: each is padded to the largest beside it."""
+    """Graphs by size, in groups that fit into one search: within a group each graph is padded to the largest."""
     ordered, order = torch.sort(sizes, stable=True)
     ends = torch.cumsum(ordered, 0)
     groups, first = [], 0
@@ -95,7 +95,7 @@ def _alike(sizes: Int[Tensor, " graphs"]) -> list[Int[Tensor, " chosen"]]:
 
 
 def check_pairs(nodes: Segments) -> None:
-    """Whether what is known of all ordered pairs of nodes fits into memory.
+    """Refuse graphs for which one row per ordered pair of nodes would not fit into memory.
 
     Raises:
         ValueError: a graph has more than ``MAX_NODES`` nodes, or the graphs more than ``MAX_PAIRS`` pairs.

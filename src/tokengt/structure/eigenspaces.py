@@ -1,4 +1,4 @@
-"""A basis of every eigenspace that does not depend on the eigensolver.
+"""The canonical basis: a basis of every eigenspace that does not depend on the eigensolver.
 
 A solver returns an eigenspace in an arbitrary orthonormal basis V [n, r], defined up to a rotation of its
 columns; only the projector ``V V^T`` is a fact of the graph. The canonical basis is pivoted Gram-Schmidt on the
@@ -22,7 +22,9 @@ from jaxtyping import Float64, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
+# Eigenvalues closer than this belong to one eigenspace: it is far above rounding and far below most real gaps.
 EIGENVALUE_GAP = 1e-6
+# Norms closer than this count as equal, so that rounding does not decide which node is the pivot.
 PIVOT_TIE = 1e-4
 
 
@@ -67,11 +69,11 @@ def canonical_columns(
     has shapes [graphs, k] and [graphs, n, k]. Eigenspaces of one dimension are treated together across groups.
     """
     out, repeated = [], []
-    for (values, vectors), wanted in zip(groups, ends, strict=True):
-        # Solvers return columns contiguous: as rows, everything below runs along memory.
-        chosen = _both_ends(vectors.mT, wanted)
-        out.append((_both_ends(values, wanted), chosen * _pivot_signs(chosen)))
-        repeated.append(_repeated(values, vectors.mT, wanted))
+    for (values, vectors), group_ends in zip(groups, ends, strict=True):
+        # Solvers store eigenvectors column by column; transposed, each is a contiguous row, which is faster below.
+        chosen = _both_ends(vectors.mT, group_ends)
+        out.append((_both_ends(values, group_ends), chosen * _pivot_signs(chosen)))
+        repeated.append(_repeated(values, vectors.mT, group_ends))
     for (_, rows), group, canonical in zip(out, repeated, _canonical_bases(repeated), strict=True):
         start = group.dimension.cumsum(0) - group.dimension
         rows[group.graph, group.column] = canonical[start[group.space] + group.rank]
@@ -143,7 +145,7 @@ def pivoted_basis(basis: Float64[Tensor, "spaces n r"], steps: int) -> Float64[T
 
 
 def first_largest(norms: Float64[Tensor, "*rows n"]) -> Int[Tensor, "*rows"]:
-    """The lowest index whose entry is within the tie of its row's largest."""
+    """The lowest index whose entry is within ``PIVOT_TIE`` of its row's largest."""
     return (norms >= norms.amax(-1, keepdim=True) - PIVOT_TIE).byte().argmax(-1)
 
 

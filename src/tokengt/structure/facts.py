@@ -1,8 +1,8 @@
-"""Facts of a graph's structure that a model can ask for: what they are called, what they belong to, how to get them.
+"""Facts about a graph's structure that a model can ask for, such as Laplacian eigenvectors or distances between nodes.
 
-A model's config names the facts it needs; a store works them out once for all its graphs, keeps them
-(:meth:`tokengt.data.store.Store.with_facts`) and every batch cut from it carries its part. A batch that does not know
-a fact has it computed on the spot by :func:`fact_of`.
+A model's config names the facts it needs. A store, which is a prepared data set, computes them once for all its graphs
+and keeps them (:meth:`tokengt.data.store.Store.with_facts`); every batch that is selected from it carries its part. For
+a batch that does not have a fact, :func:`fact_of` computes it on the spot.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from tokengt.structure.laplacian import Which, laplacian_eigenvectors, laplacian
 
 @runtime_checkable
 class StructureFact(Protocol):
-    """What follows from the structure of a graph: a frozen class with these three."""
+    """Something that the structure of a graph decides: a frozen class with these three members."""
 
     @property
     def name(self) -> str:
-        """Tells facts apart, in a batch and as the name of a file."""
+        """What tells facts apart: their name in a batch, and the name of their file in a store."""
         ...
 
     @property
@@ -72,6 +72,6 @@ class HopDistances:
 
 
 def fact_of(batch: GraphBatch, fact: StructureFact) -> Shaped[Tensor, "rows *rest"]:
-    """The rows a batch knows already, or else those computed now."""
-    known = batch.fact(fact.name)
-    return fact.compute(batch) if known is None else known
+    """The rows that the batch carries, or else rows that are computed now."""
+    rows = batch.fact(fact.name)
+    return fact.compute(batch) if rows is None else rows

@@ -1,8 +1,8 @@
 """A few eigenpairs at one end of a large sparse matrix, multiplicities included.
 
-A Krylov method sees one copy of a repeated eigenvalue and finds the others, if at all, through rounding. So
-eigenpairs are found in rounds: each looks for more on the operator from which all found vectors are shifted
-away, and the search ends when a round brings nothing below or inside the eigenspace at the cut.
+A Krylov method sees one copy of a repeated eigenvalue and finds the others, if at all, through rounding. Eigenpairs
+are therefore found in rounds. Each round searches outside of all vectors that were found before, and the search ends
+when a round brings nothing below or inside the eigenspace at the cut, that is, the eigenspace of the last wanted one.
 """
 
 from collections.abc import Callable
@@ -21,20 +21,24 @@ Array = np.ndarray
 Operator = Callable[[Array], Array]
 Outcome = Literal["converged", "drowned", "stuck"]
 
-# Looked for beyond those wanted; the first check looks for as many again, each later round for twice as many.
+# The first round looks for this many eigenpairs beyond those that are wanted, the second for this many, and each later
+# round for twice as many as the one before.
 _EXTRA = 8
 _ROUNDS = 4
-# Rounds that only take a dominant eigenvector out of the way.
+# Further rounds, which only take a dominant eigenvector out of the way.
 _DEFLATIONS = 3
+# After this many restarts a search counts as stuck.
 _RESTARTS = 200
 # Relative residual of an eigenpair: with eigenspaces 1e-6 apart, vectors are then good to 1e-6.
 _TOLERANCE = 1e-12
+# A new vector of which less than this share is left after orthogonalisation adds nothing to the basis.
 _BREAKDOWN = 1e-13
-# Rounding, relative to the operator's largest eigenvalue: no residual gets below it.
+# Rounding error, relative to the operator's largest eigenvalue: no residual gets below it.
 _ROUNDING = 1e-14
-# A shift just outside the spectrum: small, since long paths have eigenvalues within 1e-9 of each other.
+# A shift to just outside of the spectrum. It is small because long paths have eigenvalues within 1e-9 of each other.
 _SHIFT = 1e-8
-# Work of a factorisation (sum of squared bandwidths): do it at once, or only when Lanczos fails.
+# The work of a factorisation, as the sum of squared bandwidths: up to the first bound it is done at once, up to the
+# second one only when Lanczos without it fails.
 _CHEAP_FACTOR = 2e9
 _AFFORDABLE_FACTOR = 1e11
 
@@ -55,10 +59,10 @@ def lowest_eigenpairs(matrix: Any, wanted: int, known: Float64[Array, "n k"]) ->
     """
     start = Eigenpairs(*_rayleigh_ritz(matrix, known), whole=False)
     for operator in _operators(matrix):
-        found, converged = _search(matrix, operator, wanted, start)
+        eigenpairs, converged = _search(matrix, operator, wanted, start)
         if converged:
             break
-    return found
+    return eigenpairs
 
 
 def _search(matrix: Any, operator: Operator, wanted: int, found: Eigenpairs) -> tuple[Eigenpairs, bool]:
@@ -73,7 +77,7 @@ def _search(matrix: Any, operator: Operator, wanted: int, found: Eigenpairs) -> 
             new, outcome = _largest(operator, found.vectors, looked_for)
         frontier = _rayleigh_ritz(matrix, new)[0].min(initial=np.inf)
         values, vectors = _rayleigh_ritz(matrix, np.concatenate([found.vectors, new], 1))
-        # The first round may have missed copies; only a round on the shifted operator can tell.
+        # The first round may have missed copies of an eigenvalue; only a second one, outside of its vectors, can tell.
         whole = turn > 0 and outcome == "converged" and _cut_is_below(values, wanted, frontier)
         found = Eigenpairs(values, vectors, whole)
         if whole or outcome == "stuck" or turn == _ROUNDS:
@@ -134,47 +138,47 @@ class _Inverse:
 def _largest(operator: Operator, found: Float64[Array, "n k"], count: int) -> tuple[Float64[Array, "n new"], Outcome]:
     """Eigenvectors of the operator's largest eigenvalues outside ``found``, and how the search ended.
 
-    "drowned": the largest converged and are returned, the rest lie below their rounding error; look again with
-    those found (an inverse has the eigenvalue 1e8 for a zero of the matrix). "stuck": slow convergence.
+    "drowned" means that the largest converged and are returned, but the rest lie below their rounding error (an inverse
+    has the eigenvalue 1e8 for a zero of the matrix): search again outside of those. "stuck" means slow convergence.
 
     Thick-restart Lanczos with full reorthogonalisation: the Krylov basis Q (rows) starts behind ``found``, and
     ``H = Q T Q^T`` is filled row by row. When the basis is full, its best half is kept and grown again.
     """
-    n, known = found.shape
-    size = min(n - known, max(3 * count, 48))
+    n, skipped = found.shape
+    size = min(n - skipped, max(3 * count, 48))
     rng = np.random.default_rng(0)
-    basis = torch.empty(known + size + 1, n, dtype=torch.float64)
-    basis[:known] = torch.from_numpy(found).T
+    basis = torch.empty(skipped + size + 1, n, dtype=torch.float64)
+    basis[:skipped] = torch.from_numpy(found).T
     projected = torch.zeros(size, size, dtype=torch.float64)
-    _append(basis, known, torch.from_numpy(rng.standard_normal(n)), rng)
-    kept = 0
+    _append(basis, skipped, torch.from_numpy(rng.standard_normal(n)), rng)
+    restarted = 0
     for _ in range(_RESTARTS):
-        for step in range(kept, size):
-            image = torch.from_numpy(operator(basis[known + step].numpy()))
-            row, coupling = _append(basis, known + step + 1, image, rng)
-            projected[step, : step + 1] = projected[: step + 1, step] = row[known:]
+        for step in range(restarted, size):
+            image = torch.from_numpy(operator(basis[skipped + step].numpy()))
+            row, coupling = _append(basis, skipped + step + 1, image, rng)
+            projected[step, : step + 1] = projected[: step + 1, step] = row[skipped:]
         values, rotation = torch.linalg.eigh(projected)
         residual = coupling * rotation[-1].abs()
         converged = residual <= _TOLERANCE * values.abs()
         if bool((converged | (residual <= _ROUNDING * values.abs().max()))[-count:].all()):
             break
-        kept = (count + size) // 2
-        basis[known : known + kept] = rotation[:, -kept:].T @ basis[known:-1]
-        basis[known + kept] = basis[-1]
-        projected.zero_()[:kept, :kept] = values[-kept:].diag()
+        restarted = (count + size) // 2
+        basis[skipped : skipped + restarted] = rotation[:, -restarted:].T @ basis[skipped:-1]
+        basis[skipped + restarted] = basis[-1]
+        projected.zero_()[:restarted, :restarted] = values[-restarted:].diag()
     else:
-        return (basis[known:-1].T @ rotation[:, -count:]).numpy(), "stuck"
+        return (basis[skipped:-1].T @ rotation[:, -count:]).numpy(), "stuck"
     sound = int(converged[-count:].flip(0).cumprod(0).sum())
-    vectors = basis[known:-1].T @ rotation[:, -max(sound, 1) :]
+    vectors = basis[skipped:-1].T @ rotation[:, -max(sound, 1) :]
     return vectors.numpy(), "converged" if sound == count else "drowned"
 
 
 def _append(
     basis: Float64[Tensor, "rows n"], place: int, vector: Float64[Tensor, " n"], rng: np.random.Generator
 ) -> tuple[Float64[Tensor, " place"], float]:
-    """Makes ``vector`` orthogonal to the rows before ``place`` and stores it there; its coordinates and its rest.
+    """Makes ``vector`` orthogonal to the rows before ``place`` and stores it; returns its coordinates and its rest.
 
-    Nothing left means that the rows span an invariant space: the search goes on from a fresh vector, which is
+    If nothing is left, the rows span an invariant space, and the search goes on from a fresh vector, which is
     how further copies of a repeated eigenvalue are found. The fresh vectors are the same in every run.
     """
     before = basis[:place]

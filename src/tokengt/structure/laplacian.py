@@ -49,7 +49,7 @@ class LaplacianSpectrum:
 
 
 def laplacian_fact(count: int, which: Which) -> str:
-    """The name under which a batch carries these eigenvectors when they are known already (``facts``)."""
+    """The name under which a batch carries these eigenvectors as a fact, so that they are not computed again."""
     return f"laplacian-{which}-{count}"
 
 
@@ -75,7 +75,7 @@ def spectrum_with_limit(batch: GraphBatch, count: int, which: Which, dense_limit
         values = torch.zeros(nodes.count, count, dtype=torch.float64, device=batch.device)
     small = nodes.host_lengths <= dense_limit
     for chunk in eigh_by_size(pairs, nodes, torch.nonzero(small).flatten()):
-        # Similar sizes and one device at a time: their eigenspaces are padded to the largest of them.
+        # Graphs of similar size and of one device are treated together, because they are padded to the largest of them.
         for _, alike in groupby(chunk, key=lambda g: (g.values.device.type, g.values.shape[1].bit_length())):
             _write_canonical(list(alike), nodes, both_ends, vectors, values)
     for graph in torch.nonzero(~small).flatten().tolist():

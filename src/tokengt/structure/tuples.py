@@ -1,4 +1,7 @@
-"""Facts of listed edges and tuples: equality patterns, and both directions of one undirected edge."""
+"""What can be said about listed edges and tuples: equality patterns, and which two are directions of one edge.
+
+The equality pattern of a tuple says which of its entries are equal, such as i = k in (i, j, k).
+"""
 
 from functools import cache
 from itertools import pairwise
@@ -13,7 +16,7 @@ from tokengt.facts import MergedEdges
 from tokengt.numbering import LocalIndex, narrowed
 from tokengt.ragged import Segments
 
-# Directions are merged in pieces of about this many edges, to save memory.
+# Directions are merged for about this many edges at a time, to save memory.
 _EDGES_AT_ONCE = 2**22
 
 
@@ -45,16 +48,16 @@ def equality_patterns(tuples: Int[Tensor, "order tuples"]) -> Int[Tensor, " tupl
     order = tuples.shape[0]
     equal = tuples[:, None] == tuples[None]
     first = equal.int().argmax(1)
-    # A pattern is told by where each entry first occurred; read those places as one number in base `order`.
+    # The places where each entry first occurs tell the pattern; they are read as one number in base `order`.
     weights = order ** torch.arange(order - 1, -1, -1, device=tuples.device)
     codes = (first * weights[:, None]).sum(0)
-    known = torch.tensor([[string.index(label) for label in string] for string in growth_strings(order)])
-    known_codes, places = torch.sort((known.to(tuples.device) * weights).sum(1))
-    return places.index_select(0, torch.searchsorted(known_codes, codes))
+    patterns = torch.tensor([[string.index(label) for label in string] for string in growth_strings(order)])
+    pattern_codes, places = torch.sort((patterns.to(tuples.device) * weights).sum(1))
+    return places.index_select(0, torch.searchsorted(pattern_codes, codes))
 
 
 def merge_directions(batch: GraphBatch, numbered_from: int = 0) -> MergedEdges:
-    """Pair (u, v) with (v, u) where their features agree; what the batch knows already is not worked out again.
+    """Pair (u, v) with (v, u) where their features agree; a batch that carries this fact is not searched again.
 
     Repeated edges pair off one by one. An edge left without its reverse stands alone, as does a self-loop.
     ``numbered_from`` is the first graph's number in messages.
@@ -67,7 +70,7 @@ def merge_directions(batch: GraphBatch, numbered_from: int = 0) -> MergedEdges:
     source, target = batch.edge_index
     pair = torch.minimum(source, target) * batch.num_nodes + torch.maximum(source, target)
     backward = (source > target).long()
-    # One chain over all that must agree. A sum of two hashes would not say which number was hashed in which.
+    # One chain of hashes over everything that must agree: a sum of separate hashes would not depend on their order.
     kind = chain(torch.cat([pair[None], _feature_bits(batch)]))
     _check_directions_agree(batch, pair, kind, backward, numbered_from)
     # The r-th (u, v) of a kind meets the r-th (v, u) of that kind.
@@ -90,7 +93,7 @@ def merge_directions(batch: GraphBatch, numbered_from: int = 0) -> MergedEdges:
 
 
 def with_merged_edges(graphs: GraphBatch) -> GraphBatch:
-    """The same, knowing which edges are two directions of one: batches need not find out, nor wait for a GPU.
+    """The same graphs with the fact which edges are two directions of one, so that no batch has to find out on a GPU.
 
     Raises:
         ValueError: both directions of an edge are listed but their features differ.

@@ -1,7 +1,8 @@
 """Basis tensors of equivariant linear layers (Definition 4): the weight basis B^mu and the bias basis C^lambda.
 
-Dense over all multi-indices of n nodes, or restricted to listed tokens: a [queries, keys] table of patterns, whatever
-n is. All tokens of one call belong to one graph; a token listed twice has two rows and two columns.
+A basis tensor is dense (over all multi-indices of n nodes) or restricted to listed tokens: then it is read off a
+[queries, keys] table of patterns, whose size does not depend on n. All tokens of one call belong to one graph; a token
+that is listed twice has two rows and two columns.
 """
 
 from functools import cache
@@ -61,11 +62,12 @@ def token_patterns(
     keys = tokens if keys is None else keys
     query_order, key_order = tokens.shape[0], keys.shape[0]
     codes = pattern_places(tokens)[:, None] * bell_number(key_order) + pattern_places(keys)
+    # By Lemma 3 the two patterns and the bits i_a = j_b decide the pattern of (i, j): together they make one code.
     for a in range(query_order):
         for b in range(key_order):
             codes = codes * 2 + (tokens[a, :, None] == keys[b])
-    known, places = torch.sort(_known_codes(query_order, key_order).to(tokens.device))
-    return places[torch.searchsorted(known, codes)]
+    all_codes, places = torch.sort(_known_codes(query_order, key_order).to(tokens.device))
+    return places[torch.searchsorted(all_codes, codes)]
 
 
 def normalise_rows(basis: Bool[Tensor, "*rest queries keys"]) -> Float[Tensor, "*rest queries keys"]:

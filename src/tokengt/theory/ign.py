@@ -1,7 +1,10 @@
-"""Equivariant linear layers (Definition 2) and invariant graph networks (Definition 1) on packed tuples.
+"""Equivariant linear layers (Definition 2) and invariant graph networks (Definition 1) on packed tuples of nodes.
+
+Packed means that the tuples of all graphs stand one after another in one list, without padding.
 
 A layer never forms the n^(k+l) basis: keys are pooled by the nodes they may share with a query, one matrix product
-mixes all pools of one size, and queries gather the results. Time and memory grow with the number of listed tuples.
+mixes all pools of one size, and every query adds up the results that concern it. Time and memory grow with the number
+of listed tuples.
 """
 
 from collections.abc import Callable
@@ -75,9 +78,10 @@ class EquivariantLinear(nn.Module):
         On dense tuples this is Eq. (2); on lists of tokens the sums over i and j run over the listed ones.
         """
         self._check(x, source, target)
-        # Under autocast the products are made in its type, but sums over keys and patterns keep to the weights'.
+        # Under autocast the products are made in its type, but sums over keys and patterns in the type of the weights.
         x = x.to(self.weight.dtype)
-        # Weights for sums over "at least these equalities", so that pools can be shared by all patterns.
+        # These weights belong to sums over "at least these equalities" instead of "just these": such sums are pools of
+        # keys that all patterns can share.
         folded = (self.mobius @ self.weight.flatten(1)).view_as(self.weight)
         out = self.bias.index_select(0, target.classes)
         for size, link in enumerate(source.links(target)):
@@ -102,7 +106,7 @@ class EquivariantLinear(nn.Module):
             )
         if x.shape != (source.num_tuples, self.weight.shape[1]):
             raise ValueError(
-                f"x has shape {list(x.shape)}; expected {[source.num_tuples, self.weight.shape[1]]}, a row a tuple"
+                f"x has shape {list(x.shape)}; expected {[source.num_tuples, self.weight.shape[1]]}, one row per tuple"
             )
         if x.dtype != self.weight.dtype and not _autocast_meets(x, self.weight):
             raise ValueError(f"x is {x.dtype} and the layer's weights are {self.weight.dtype}; expected one type")
@@ -126,7 +130,7 @@ class IGNConfig:
         activation: sigma, also the MLP's.
         invariant_dim: channels of L_{k->0}.
         mlp_dims: hidden widths of the MLP; none leaves a linear map.
-        out_dim: numbers a graph (the paper: one).
+        out_dim: numbers per graph (the paper: one).
         expected_nodes: size of the graphs to come, for the first weights only; see :class:`EquivariantLinear`.
     """
 
@@ -154,7 +158,7 @@ class IGNConfig:
 
 
 class InvariantGraphNetwork(nn.Module):
-    """F_k of Definition 1 (Eq. 1): one vector a graph, the same whichever way its nodes are numbered."""
+    """F_k of Definition 1 (Eq. 1): one vector per graph, the same whichever way its nodes are numbered."""
 
     def __init__(self, config: IGNConfig) -> None:
         super().__init__()
@@ -188,7 +192,8 @@ def _autocast_meets(x: Tensor, weight: Tensor) -> bool:
 
 
 def _pool(x: Float[Tensor, "tuples dim"], link: Link, columns: int) -> Float[Tensor, "places pooled"]:
-    """Sums of keys that share the same listed nodes: a row a list of nodes, a column a way to read it off a key."""
+    """Sums of keys that share the same nodes: one row per list of nodes, one column per way to read it off a key."""
+    # One more slot than there are pools takes the keys that share nothing with a query; it is cut off again.
     slots = x.new_zeros(link.num_places * columns + 1, x.shape[1])
     pooled = slots.index_add(0, link.key_slots, x.index_select(0, link.key_rows))
     return pooled[:-1].view(link.num_places, columns * x.shape[1])

@@ -55,7 +55,7 @@ def is_empty(pattern: EqualityPattern, num_nodes: int) -> bool:
 
 @dataclass(frozen=True)
 class PatternSplit:
-    """What Lemma 3 tests of (i, j) in mu: i in ``query``, j in ``key``, and i_a = j_b just where ``equal[a][b]``."""
+    """What Lemma 3 tests of (i, j) in mu: i in ``query``, j in ``key``, and i_a = j_b exactly where ``equal[a][b]``."""
 
     query: EqualityPattern
     key: EqualityPattern

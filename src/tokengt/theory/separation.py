@@ -1,11 +1,11 @@
 """Which graphs a TokenGT tells apart, measured: its outputs are random, so distributions are compared, with a null.
 
-A graph's output is a random variable of its identifiers (random rows, or the signs of eigenvectors) and of its node
-numbers. Two graphs are separated when that variable has another law on each. The test: sample both, fit a linear
-readout on one half of the samples (Fisher's discriminant), and ask by permutation whether it tells the other half
-apart. Samples are independent and the other half is new, so the same graph relabelled is called separated with
-probability ``level`` at most, whatever the model. That a pair is *not* separated says only: not by this model in this
-many draws.
+A graph's output is a random variable: it depends on its identifiers (random rows, or random signs of eigenvectors),
+which are drawn anew for every pass (a draw), and on its node numbers. Two graphs are separated when that variable has
+another law on each. The test: sample both, fit a linear readout on one half of the samples (Fisher's discriminant),
+and ask by permutation whether it tells the other half apart. Samples are independent and the other half is new, so the
+same graph relabelled is called separated with probability ``level`` at most, whatever the model. That a pair is *not*
+separated says only: not by this model in this many draws.
 """
 
 import math
@@ -27,10 +27,11 @@ from tokengt.models.tokengt.tokens import Tokenizer, TokensConfig
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.construction.lemma import pour_basis
 
-# Sums in another order differ by this share of their size and no more: below it, float64 outputs count as equal.
+# Sums in float64 that run in another order differ by less than this share of their size: closer outputs count as equal.
 TOLERANCE = 1e-9
-# Random splits of a test: its smallest p-value is one in a thousand.
+# How many random splits a test makes; its smallest possible p-value is then one in a thousand.
 PERMUTATIONS = 999
+# Added to the diagonal of the covariance matrix, which has no inverse where channels depend on each other.
 _RIDGE = 1e-2
 
 
@@ -116,7 +117,7 @@ def sample_outputs(
 ) -> Float[Tensor, "count out"]:
     """Outputs of ``count`` renumbered copies of a graph, each with identifiers of its own, on the CPU in float64."""
     device = next(model.parameters()).device
-    # Few copies stay in a CPU's cache, many fill a GPU.
+    # A CPU is fastest with few copies, which stay in its cache; a GPU needs many to be busy.
     chunk = 512 if device.type == "cuda" else 8
     one = GraphBatch.collate([graph])
     outputs = []
@@ -163,6 +164,7 @@ def compare_samples(
     pooled = torch.cat([fit_a, fit_b])
     centre, spread = pooled.mean(0), pooled.std(0)
     constant = spread <= TOLERANCE * pooled.abs().amax(0).clamp_min(1e-300)
+    # A channel that varies by rounding only is left out: scaled to unit deviation it would look like a difference.
     scale = torch.where(constant, 0.0, 1 / torch.where(constant, 1.0, spread))
     fit_a, fit_b, new_a, new_b = ((part - centre) * scale for part in (fit_a, fit_b, new_a, new_b))
     within = (fit_a.T.cov() + fit_b.T.cov()).view(len(scale), -1) / 2
@@ -190,7 +192,7 @@ def mean_permutation_test(
     """
     scores = torch.cat([first, second])
     orders = torch.rand(permutations, len(scores), generator=generator).argsort(1)[:, : len(first)]
-    # Means of the first part order splits as differences of means do.
+    # The total is the same for every split, so a larger mean of the first part is a larger difference of the means.
     means = scores[orders].mean(1)
     slack = 1e-12 * float(scores.abs().max())
     at_least = int((means >= first.mean() - slack).sum())
@@ -225,7 +227,7 @@ def random_model(config: SeparationConfig, seed: int) -> TokenGT:
         )
     ).double()
     normal = _Normal(torch.Generator().manual_seed(seed))
-    # X and the channels that heads write to; identifiers and types lie between them.
+    # The free channels are X and those that heads write to; identifiers and types lie between and stay as they are.
     free = torch.cat([torch.arange(config.width), torch.arange(layout.input_dim, layout.dim)])
     with torch.no_grad():
         _pour_tokens(model.tokenizer, layout, free, normal, config.id_features)

@@ -1,5 +1,7 @@
 """Packed tuples of nodes: the n^k entries of dense tensors, or the tokens of sparse graphs.
 
+Packed means that the tuples of all graphs stand one after another in one list, without padding.
+
 A list may hold any tuples in any order. A tuple listed twice counts twice as a key and gets its own row as a query; a
 self-loop (i, i) is a second diagonal tuple beside node i. Nothing is merged and nothing is dropped.
 """
@@ -94,7 +96,7 @@ class Tuples:
 
     @cached_property
     def graphs(self) -> "Tuples":
-        """The order-0 tuples of the same graphs: one row a graph."""
+        """The order-0 tuples of the same graphs: one row per graph."""
         return Tuples.dense(self.nodes, 0)
 
     def to(self, device: torch.device | str) -> "Tuples":
@@ -130,11 +132,11 @@ class Tuples:
 
     def links(self, target: "Tuples") -> tuple["Link", ...]:
         """How sums over these tuples reach the tuples of ``target``, by number of shared nodes; worked out once."""
-        known = self._links.get(target)
-        if known is None:
-            known = tuple(_link(self, target, size) for size in range(min(self.order, target.order) + 1))
-            self._links[target] = known
-        return known
+        links = self._links.get(target)
+        if links is None:
+            links = tuple(_link(self, target, size) for size in range(min(self.order, target.order) + 1))
+            self._links[target] = links
+        return links
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,12 +208,12 @@ def _link(source: Tuples, target: Tuples, size: int) -> Link:
         count = target.num_graphs if size == 0 else target.nodes.total
         query_places, key_places = asked_codes, given_codes
     else:
-        known, query_places = torch.unique(asked_codes, return_inverse=True)
-        count = len(known)
-        # Keys that meet no query fall to a place behind the last.
-        key_places = torch.searchsorted(known, given_codes)
-        found = torch.cat([known, known.new_full((1,), -1)]).index_select(0, key_places) == given_codes
-        key_places = torch.where(found, key_places, count)
+        codes, query_places = torch.unique(asked_codes, return_inverse=True)
+        count = len(codes)
+        # Keys that share their nodes with no query are sent to one place behind the last, which nobody reads.
+        key_places = torch.searchsorted(codes, given_codes)
+        is_asked = torch.cat([codes, codes.new_full((1,), -1)]).index_select(0, key_places) == given_codes
+        key_places = torch.where(is_asked, key_places, count)
     return Link(
         count,
         torch.cat([rows for rows, _ in given]),

@@ -1,4 +1,4 @@
-"""Every claim of the paper's Section 3 and its proofs, measured on the production code: one :class:`Claim` a line."""
+"""Every claim of the paper's Section 3 and its proofs, measured on the production code: one :class:`Claim` for each."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -42,14 +42,14 @@ from tokengt.theory.wl import separated_by_wl
 
 Verdict = Literal["holds", "fails", "too blunt", "not applicable"]
 ORDERS = (1, 2, 3)
-# Small enough for the 203 heads of order 3, large enough that most patterns have members.
+# Numbers of nodes that are small enough for the 203 heads of order 3, and large enough that most patterns have members.
 DEFAULT_NODES = {1: 6, 2: 5, 3: 4}
 _CHANNELS = 4
 # Graphs that k-WL tells apart must differ by this many times what renumbering one of them changes.
 _CLEARLY = 1000.0
-# All pairs of multi-indices are looked at one by one: 16 nodes at order 3, 64 at order 2.
+# All pairs of multi-indices are looked at one by one, so n is limited: to 16 nodes at order 3, and to 64 at order 2.
 _MOST_PAIRS = 2**24
-# A relative error above this keeps to its bound and still approximates nothing.
+# A relative error above this may keep to its bound, but the construction approximates nothing: "too blunt".
 _FAR = 1e-2
 
 
@@ -160,7 +160,7 @@ def _places(tuples: Tensor) -> Tensor:
 def _score_maximum(at: Setting) -> Claim:
     smallest = property_1_gap(at.order, at.num_nodes)
     bound = min(1.0, type_margin(at.order))
-    # A gap: it must be at least the bound, which rounds as 1 - cos does.
+    # A gap must be at least its bound; the slack is for the rounding of 1 - cos.
     holds = smallest >= bound - 8 * UNIT_ROUNDING
     return Claim(
         "Property 1",
@@ -175,29 +175,29 @@ def _score_maximum(at: Setting) -> Claim:
 
 
 def _lemma_1(at: Setting) -> Claim:
-    found = lemma_1_agreement(at.order, at.num_nodes, sharpness=at.sharpness, seed=at.seed)
+    agreement = lemma_1_agreement(at.order, at.num_nodes, sharpness=at.sharpness, seed=at.seed)
     formula = "(e^-g max(1, m/c) + 2 R + (n^k + 8) u) / c, c right and m = n^k - c wrong keys"
-    return _agreed("Lemma 1", "every head is its normalised basis tensor", at, found, formula)
+    return _agreed("Lemma 1", "every head is its normalised basis tensor", at, agreement, formula)
 
 
 def _empty_rows(at: Setting) -> Claim:
     statement = "rows without a key are silenced by the MLP"
     if at.order == 1 or at.num_nodes == 1:
         return _silent("Lemma 1, footnote", statement, at, "there is one class of tokens, and every row has a key")
-    found = silenced_agreement(at.order, at.num_nodes, at.sharpness, channels=_CHANNELS, seed=at.seed)
-    return _agreed("Lemma 1, footnote", statement, at, found, "0 (ReLU gates exactly)")
+    agreement = silenced_agreement(at.order, at.num_nodes, at.sharpness, channels=_CHANNELS, seed=at.seed)
+    return _agreed("Lemma 1, footnote", statement, at, agreement, "0 (ReLU gates exactly)")
 
 
 def _theorem_1(at: Setting) -> Claim:
-    found = layer_agreement(at.order, at.num_nodes, at.sharpness, channels=_CHANNELS, seed=at.seed)
+    agreement = layer_agreement(at.order, at.num_nodes, at.sharpness, channels=_CHANNELS, seed=at.seed)
     formula = "2 e^-g sum_mu m_mu |X w_mu| + 2 R sum_mu c_mu |X w_mu| + O(u)"
-    return _agreed("Theorem 1", "one Transformer layer is a given L_{k->k}", at, found, formula)
+    return _agreed("Theorem 1", "one Transformer layer is a given L_{k->k}", at, agreement, formula)
 
 
 def _theorem_2(at: Setting) -> Claim:
-    found = ign_agreement(at.order, at.num_nodes, at.sharpness, dims=_ign_dims(at), seed=at.seed)
+    agreement = ign_agreement(at.order, at.num_nodes, at.sharpness, dims=_ign_dims(at), seed=at.seed)
     formula = "D_t = sum_mu count_mu |w_mu| D_{t-1} + Theorem 1's, through pooling and MLP"
-    return _agreed("Theorem 2", "a Transformer, sum-pooling and an MLP are a given k-IGN", at, found, formula)
+    return _agreed("Theorem 2", "a Transformer, sum-pooling and an MLP are a given k-IGN", at, agreement, formula)
 
 
 def _layer_equivariance(at: Setting) -> Claim:
@@ -206,8 +206,8 @@ def _layer_equivariance(at: Setting) -> Claim:
     dense = Tuples.dense(at.num_nodes, at.order)
 
     def apply(x: Tensor) -> Tensor:
-        found: Tensor = layer(x.flatten(0, -2), dense, dense)
-        return found.view(x.shape)
+        out: Tensor = layer(x.flatten(0, -2), dense, dense)
+        return out.view(x.shape)
 
     error = _equivariance_error(apply, x, at)
     keys, width = at.num_nodes**at.order, layer.weight.shape[1]
@@ -222,8 +222,8 @@ def _block_equivariance(at: Setting) -> Claim:
     layer, x, generator = _random_layer(at)
     model = compile_layer(layer, at.num_nodes, at.sharpness, 1.0)
     ids = orthonormal_ids(at.num_nodes, at.num_nodes, generator)
-    # The identifiers stay where they are while the nodes move: another identifier for every node. Whatever the
-    # sharpness, orthonormal ones have the same products, so that only rounding is left.
+    # The identifiers stay where they are while the nodes move, so every node gets another identifier. Orthonormal
+    # identifiers all have the same products, so whatever the sharpness is, only rounding can make a difference.
     error = _equivariance_error(lambda x: encode_tensor(model, x, ids)[..., :_CHANNELS], x, at)
     bound = 2 * layer_rounding(layer, at.num_nodes, at.sharpness, 1.0)
     statement = "the layer of Theorem 1 is equivariant, whichever node has which identifier"
@@ -232,13 +232,13 @@ def _block_equivariance(at: Setting) -> Claim:
 
 def _corollary_1(at: Setting) -> Claim:
     """Theorem 2 for GELU networks and three draws of weights, inputs and identifiers."""
-    found = [
+    agreements = [
         ign_agreement(
             at.order, at.num_nodes, at.sharpness, dims=_ign_dims(at), ign_activation="gelu", seed=at.seed + draw
         )
         for draw in (1, 2, 3)
     ]
-    worst = max(found, key=lambda each: (not each.holds, each.relative))
+    worst = max(agreements, key=lambda each: (not each.holds, each.relative))
     statement = "at least as expressive as k-IGN (three random GELU ones)"
     return _agreed("Corollary 1", statement, at, worst, "Theorem 2's")
 
@@ -247,8 +247,8 @@ def _message_passing(at: Setting) -> Claim:
     statement = "at least as expressive as message passing (a random network as a k-IGN)"
     if at.order == 1:
         return _silent("Corollary 2 (MPNN)", statement, at, "a set has no edges to pass messages along")
-    found = message_passing_agreement(at.num_nodes, at.sharpness, order=at.order, seed=at.seed)
-    return _agreed("Corollary 2 (MPNN)", statement, at, found, "Theorem 2's")
+    agreement = message_passing_agreement(at.num_nodes, at.sharpness, order=at.order, seed=at.seed)
+    return _agreed("Corollary 2 (MPNN)", statement, at, agreement, "Theorem 2's")
 
 
 def _weisfeiler_leman(at: Setting) -> Claim:
@@ -258,14 +258,14 @@ def _weisfeiler_leman(at: Setting) -> Claim:
         return _silent("Corollary 2 (WL)", statement, at, "k-WL on single nodes without edges tells nothing apart")
     pairs = [pair for pair in named_pairs() if pair.first.num_nodes <= 6]
     separated = [pair for pair in pairs if separated_by_wl(pair.first, pair.second, at.order)]
-    found = [_told_apart(pair, at) for pair in separated]
+    shares = [_told_apart(pair, at) for pair in separated]
     names = ", ".join(f"{pair.name} (n = {pair.first.num_nodes})" for pair in separated)
     formula = f"1/{_CLEARLY:g}, for |F(A) - F(pi A)| / |F(A) - F(B)|"
     note = f"told apart by {at.order}-WL: {names}"
-    worst = max(share for share, _ in found)
+    worst = max(share for share, _ in shares)
     claim = _claim("Corollary 2 (WL)", statement, at, worst, 1 / _CLEARLY, formula, note)
-    # Where the Transformer is not yet the IGN, it cannot be blamed for what it does not tell apart.
-    blunt = claim.verdict == "fails" and any(off > _FAR for _, off in found)
+    # A Transformer that is still far from its IGN is too blunt: it says nothing about what the IGN tells apart.
+    blunt = claim.verdict == "fails" and any(off > _FAR for _, off in shares)
     return replace(claim, verdict="too blunt") if blunt else claim
 
 
@@ -287,12 +287,12 @@ def _told_apart(pair: GraphPair, at: Setting) -> tuple[float, float]:
     def output(graph: Graph) -> Float[Tensor, " out"]:
         x = isomorphism_types(graph, at.order)
         ids = orthonormal_ids(num_nodes, num_nodes, generator)
-        found: Tensor = model(tensor_graph(x), ids)
-        return found[0]
+        out: Tensor = model(tensor_graph(x), ids)
+        return out[0]
 
     def wanted(graph: Graph) -> Float[Tensor, " out"]:
-        found: Tensor = ign(isomorphism_types(graph, at.order).flatten(0, -2), Tuples.dense(num_nodes, at.order))
-        return found[0]
+        out: Tensor = ign(isomorphism_types(graph, at.order).flatten(0, -2), Tuples.dense(num_nodes, at.order))
+        return out[0]
 
     first, other = output(pair.first), output(pair.second)
     moved = [renumbered(pair.first, torch.randperm(num_nodes, generator=generator)) for _ in range(3)]

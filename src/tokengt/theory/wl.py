@@ -17,7 +17,8 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 
-# Colours of one round that are held at once, 8 bytes each, a few copies: 16 nodes at k = 6, 64 at k = 4.
+# The most colours of one round that are held in memory (8 bytes each, a few copies): enough for 16 nodes at k = 6, or
+# for 64 nodes at k = 4.
 MAX_COLOURS = 2**25
 
 Step = Callable[[Tensor], Tensor]
@@ -54,8 +55,8 @@ def wl_classes(graphs: Sequence[Graph], k: int, *, folklore: bool = False) -> In
     for size in torch.unique(sizes).tolist():
         members = torch.nonzero(sizes == size).flatten()
         *_, colours = _rounds([graphs[place] for place in members.tolist()], k, folklore)
-        found = _row_codes(colours.view(len(members), -1).sort().values)
-        classes[members] = classes.max() + 1 + found.cpu()
+        codes = _row_codes(colours.view(len(members), -1).sort().values)
+        classes[members] = classes.max() + 1 + codes.cpu()
     return classes - 1
 
 
@@ -75,7 +76,7 @@ def _rounds(graphs: Sequence[Graph], k: int, folklore: bool) -> Iterator[Int[Ten
         colours = step(colours)
 
 
-# Codes: the rank of a row among all distinct rows.
+# The code of a row is its rank among all distinct rows.
 
 
 def _ranks(values: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
@@ -110,7 +111,8 @@ def _multisets(groups: Int[Tensor, " rows"], values: Int[Tensor, " rows"], count
     order = order[torch.argsort(groups[order], stable=True)]
     values, sizes = values[order], torch.bincount(groups, minlength=count)
     starts = sizes.cumsum(0) - sizes
-    # Groups of one size are folded at the same steps, so the size tells codes of different steps apart at the end.
+    # A group is done after as many steps as it has values. Codes of different steps could coincide by chance, so the
+    # size, which says the last step of a group, is made part of its code at the end.
     code = torch.zeros_like(sizes)
     for place in range(int(sizes.max()) if count else 0):
         active = torch.nonzero(sizes > place).flatten()
@@ -118,7 +120,7 @@ def _multisets(groups: Int[Tensor, " rows"], values: Int[Tensor, " rows"], count
     return _paired(sizes, code)
 
 
-# What a graph is to the tests: a label for every node, one for every ordered pair that edges join.
+# The tests see a graph as one label per node and one label per ordered pair of nodes that edges join.
 
 
 def _node_labels(batch: GraphBatch) -> Int[Tensor, " nodes"]:

@@ -1,4 +1,8 @@
-"""The model card of a run: what was learned from which data, how well, and where it stops. Same facts, same bytes."""
+"""The model card of a run: what was learned from which data, how well, and where it stops.
+
+The card compares every metric with its floor: the score of a predictor that knows nothing but the training labels.
+The same facts give the same bytes, so that a card can be compared with an older one.
+"""
 
 import json
 import math
@@ -42,7 +46,7 @@ class CardFacts:
         members: models whose predictions are averaged.
         shared: graphs that stand in more than one part.
         unseen_elements: elements of the validation and test parts that training never saw: molecules that hold them.
-        notes: further warnings, a sentence each.
+        notes: further warnings, one sentence per warning.
     """
 
     task: Task
@@ -87,25 +91,25 @@ def model_card(facts: CardFacts) -> str:
 
 
 def card_warnings(facts: CardFacts) -> list[str]:
-    """What a reader must know before trusting the numbers; a sentence each."""
-    found = []
+    """What a reader must know before trusting the numbers, one sentence per warning."""
+    warnings = []
     thing = _thing(facts)
     metric = facts.task.metric
     if facts.test and math.isnan(facts.test[metric]):
-        found.append(f"The test part cannot tell how good this model is: {metric} is not defined there.")
+        warnings.append(f"The test part cannot tell how good this model is: {metric} is not defined there.")
     elif facts.test and facts.floor and not facts.task.is_better(facts.test[metric], facts.floor.get(metric)):
-        found.append(f"On the test part this model is no better than the floor ({metric}): do not use it.")
+        warnings.append(f"On the test part this model is no better than the floor ({metric}): do not use it.")
     if facts.shared:
         things = "Molecules" if facts.molecules else "Graphs"
-        found.append(
+        warnings.append(
             f"{things} that stand in more than one part of the split: {facts.shared:,}; the metrics flatter the model."
         )
     for element, count in facts.unseen_elements.items():
-        found.append(f"{element} occurs in {_count(count, thing)} of the other parts but in none of training.")
+        warnings.append(f"{element} occurs in {_count(count, thing)} of the other parts but in none of training.")
     for name, labels in zip(facts.task.names, facts.train_labels, strict=True):
         if labels < FEW_LABELS:
-            found.append(f"{_code(name)} has only {_count(labels, 'training label')}.")
-    return [*found, *facts.notes]
+            warnings.append(f"{_code(name)} has only {_count(labels, 'training label')}.")
+    return [*warnings, *facts.notes]
 
 
 def _header(facts: CardFacts) -> str:
@@ -116,7 +120,7 @@ def _header(facts: CardFacts) -> str:
     lines = ["---", "library_name: tokengt", "pipeline_tag: graph-ml"]
     for key, values in (("tags", tags), ("metrics", metrics)):
         lines += [f"{key}:", *(f"- {value}" for value in values)]
-    # JSON strings are YAML strings, whatever a user's file is called.
+    # A file name may hold quotes or colons, which YAML would misread; every JSON string is a valid YAML string.
     return "\n".join([*lines, f"training_file: {json.dumps(facts.source, ensure_ascii=False)}", "---"])
 
 

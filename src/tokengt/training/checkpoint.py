@@ -1,6 +1,7 @@
 """Checkpoints: one safetensors file each, written whole, with a checksum over everything it says.
 
-``last`` is the newest, ``previous`` the one before it, for the day the newest is torn. Nothing in them can run code.
+``last`` is the newest and ``previous`` the one before it, which is used when the newest was only half written (torn).
+Safetensors and JSON hold numbers and text only: unlike a pickle, a checkpoint cannot run code when it is read.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ class Checkpoint:
 def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     state = json.dumps(checkpoint.state)
-    # One key: safetensors writes several in an order that changes from process to process.
+    # All metadata goes under one key: safetensors writes several keys in an order that changes between processes.
     about = json.dumps({"format": _FORMAT, "sha256": _digest(tensors, state), "state": state})
     write_whole(file, save(tensors, metadata={"tokengt": about}))
 
@@ -66,6 +67,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
 def write_last(folder: Path, checkpoint: Checkpoint) -> None:
     """Write ``last``; the one it replaces stays as ``previous``."""
     last = folder / "last.safetensors"
+    # A torn ``last`` must not take the place of a whole ``previous``: then no checkpoint would be left.
     if last.exists() and _is_whole(last):
         last.replace(folder / "previous.safetensors")
     write_checkpoint(last, checkpoint)

@@ -1,4 +1,4 @@
-"""How a model is trained: one frozen config, each field a ``--set training.FIELD=VALUE``."""
+"""How a model is trained: one frozen config, each field can be set by ``--set training.FIELD=VALUE``."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -16,12 +16,12 @@ class TrainingConfig:
     Args:
         epochs: passes over the training part; 0 chooses by its size: 60 for a small one, down to 20 for a large one,
             half of that when training begins with trained weights, and for a tiny part as many as make 300 steps.
-        batch_size: graphs an optimizer step, over all processes and accumulated parts.
+        batch_size: graphs per optimizer step, over all processes and accumulated parts.
         batch_tokens: when above 0, a step takes graphs until this many tokens instead.
         accumulate: parts that each process cuts its share of a step into, to save memory.
         learning_rate: the peak of the schedule.
-        weight_decay: AdamW's, on all parameters as in the authors' code.
-        beta2: AdamW's second-moment decay.
+        weight_decay: of AdamW, on all parameters as in the authors' code.
+        beta2: decay of the second moment in AdamW.
         warmup: share of the training over which the rate rises linearly from 0.
         schedule: how it falls afterwards: to 0 along a cosine or a line, or not at all.
         clip: largest norm of the gradient; 0 for no clipping.
@@ -69,7 +69,7 @@ class TrainingConfig:
         for name, allowed in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
-        _ = self.batching  # checks its own fields
+        _ = self.batching  # Building it checks batch_size, batch_tokens and accumulate.
 
     def for_graphs(self, count: int, *, begun: bool = False) -> "TrainingConfig":
         """The same with the epochs that suit so many training graphs, unless they are given.
@@ -79,6 +79,7 @@ class TrainingConfig:
         if self.epochs:
             return self
         steps = -(-count // self.batch_size)
+        # About 120,000 graphs are seen in all: few graphs need many passes, and many graphs need few.
         passes = min(60, max(20, 120_000 // count)) // (2 if begun else 1)
         return replace(self, epochs=max(passes, 300 // steps))
 

@@ -1,8 +1,9 @@
 """The training loop: any number of processes, exact when resumed.
 
-Every random choice is a function of (seed, step, process), never of what was drawn before: the shuffle of an epoch by
-its key, dropout and identifier draws by re-seeding at each step. So a run that was killed and resumed, at any step,
-repeats the uninterrupted one bit for bit; no generator state needs to be kept.
+Every random choice is a function of (seed, step, process), never of the numbers that were drawn before it: an epoch is
+shuffled by a key made of the seed and its number, and the generators are re-seeded at each step for dropout and for
+the draws of the model (its random identifiers and sign flips). So a run that was killed and resumed, at any step,
+repeats the uninterrupted one bit for bit, and no generator state has to be saved.
 """
 
 import math
@@ -31,7 +32,7 @@ from tokengt.training.processes import Envelope, Enveloped, deterministic, envir
 from tokengt.training.progress import Progress
 from tokengt.training.tasks import Task
 
-# The clock is looked at this often: all processes must agree on when to save, and agreeing means waiting.
+# Steps between two looks at the clock: all processes must agree on when to save, and to agree they must wait.
 _CLOCK_STEPS = 20
 
 
@@ -87,7 +88,8 @@ class Trainer:
         self.fingerprint, self.on_epoch, self.warn = fingerprint, on_epoch, warn
         self.progress = progress or Progress(config.epochs, quiet=True)
         self.model = model.double() if config.precision == "float64" else model
-        # Another way through the same weights: compiled and recorded where that is asked for and pays, else the model.
+        # The same weights run in a faster way, compiled and recorded where that is asked for and pays; otherwise this
+        # is the model itself.
         alone = fabric.world_size == 1
         self.fast = accelerate(
             self.model,
@@ -137,6 +139,7 @@ class Trainer:
             pieces=pieces,
         )
         self.forward.train()
+        # The loss is summed up on the device, because reading it at every step would make the host wait for a GPU.
         loss = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.fabric.device)
         for place in range(state.step_in_epoch, len(steps)):
             set_rate(self.optimizer, rate_at((state.epoch + (place + 0.5) / len(steps)) / config.epochs, config))
@@ -166,14 +169,17 @@ class Trainer:
         self.optimizer.zero_grad()
         for number, piece in enumerate(mine):
             with self.fabric.no_backward_sync(self.forward, enabled=number + 1 < len(mine)):
-                # A process left without a graph takes another's, at weight zero: all must meet in the backward.
+                # A process without a graph of its own runs another one at weight zero: the processes exchange their
+                # gradients in the backward pass, and would wait for one that skipped it.
                 places, weight = (piece, 1.0) if len(piece) else (self.parts.train.places[:1], 0.0)
                 output = self.forward(self._batch(places))
                 loss = weight * self.task.loss_sum(output, self._targets(self.parts.train, places))
+                # DDP averages the gradients of the processes; the factor makes that average their sum.
                 self.fabric.backward(loss * (world / max(count, 1)))
                 total += loss.detach()
         for parameter in self.parameters:
-            # Without a gradient it would not be decayed, and with several processes it has one always.
+            # AdamW skips a parameter without a gradient, and so would not decay it. With several processes it always
+            # has one (zero), and any number of processes must take the same step.
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         if self.config.clip:
@@ -250,7 +256,8 @@ class Trainer:
         world, rank = self.fabric.world_size, self.fabric.global_rank
         _, rows = self.parts.rows.take(part.places)
         out = torch.zeros(rows.total, self.task.out_dim, dtype=torch.float64, device=self.fabric.device)
-        # Every process makes the same number of calls: a sharded model gathers its weights in each of them.
+        # Every process makes the same number of calls, because the processes of a sharded model meet in each of them
+        # to put its weights together; one that has no batch left repeats the last and throws the result away.
         for first in range(0, len(batches), world):
             mine = batches[min(first + rank, len(batches) - 1)]
             values = self.forward(self._batch(mine))
@@ -258,6 +265,7 @@ class Trainer:
                 index, _ = rows.take(torch.searchsorted(part.places, mine))
                 out.index_copy_(0, index.to(out.device), values.double())
         self.forward.train()
+        # A row is written by one process and zero in all others, so that the sum is the whole table.
         return self._summed(out).cpu()
 
     def _of(self, part: Part, table: Float[Tensor, "rows columns"]) -> Float[Tensor, "chosen columns"]:
@@ -342,7 +350,7 @@ class Trainer:
         state = self.optimizer.state[parameter]
         for name, value in saved.items():
             if value.ndim == 0:
-                # The count of steps: the fused optimizer of a GPU keeps it there.
+                # A single number is the count of steps, which the optimizer of a GPU keeps on the GPU.
                 state[name] = value.to(parameter.device if parameter.is_cuda else "cpu", copy=True)
             else:
                 state[name] = torch.zeros_like(parameter)

@@ -1,4 +1,4 @@
-"""How good predictions are, in the words people compare: NumPy only, missing labels (NaN) left out."""
+"""How good predictions are, by the measures people compare: NumPy only, missing labels (NaN) left out."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,7 +18,7 @@ def metrics(
     """Metrics of ``task.predictions`` against labels; the first one is ``task.metric``.
 
     Regression: rmse, mae, r2. Binary: roc_auc, average_precision, accuracy. Both are means over the targets; with
-    several targets there is also one entry a target, such as ``rmse/<name>``. Multiclass: accuracy, macro_f1,
+    several targets there is also one entry per target, such as ``rmse/<name>``. Multiclass: accuracy, macro_f1,
     cross_entropy. A target for which a metric is undefined (no labels, one class only, no spread) is left out of
     it; the metric is NaN when no target is left.
     """
@@ -28,15 +28,15 @@ def metrics(
     measures = _REGRESSION if task.kind == "regression" else _BINARY
     means, parts = {}, {}
     for name, measure in measures.items():
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for column, target in enumerate(task.names):
-            # A model that diverged has infinite errors, which are its metric and no reason to warn.
+            # A model that diverged has infinite errors: they are its metric, so NumPy need not warn about them.
             with np.errstate(all="ignore"):
                 value = measure(*labelled(predicted[:, column], labels[:, column]))
             if value is not None:
-                found[target] = value
-        means[name] = float(np.mean(list(found.values()))) if found else float("nan")
-        parts.update({f"{name}/{target}": value for target, value in found.items()})
+                scores[target] = value
+        means[name] = float(np.mean(list(scores.values()))) if scores else float("nan")
+        parts.update({f"{name}/{target}": value for target, value in scores.items()})
     return means if len(task.names) == 1 else {**means, **parts}
 
 
@@ -46,8 +46,8 @@ def describe(values: Mapping[str, float]) -> str:
 
 
 def to_numpy(tensor: Tensor) -> Array:
-    found: Array = tensor.detach().cpu().double().numpy()
-    return found
+    array: Array = tensor.detach().cpu().double().numpy()
+    return array
 
 
 def labelled(predicted: Array, labels: Array) -> tuple[Array, Array]:
@@ -131,11 +131,12 @@ def _multiclass(predicted: Array, labels: Array) -> dict[str, float]:
         return {"accuracy": nan, "macro_f1": nan, "cross_entropy": nan}
     table = confusion(predicted, labels)
     hits, of_label, of_guess = np.diag(table), table.sum(1), table.sum(0)
-    # Classes that nobody has and nobody predicted say nothing.
+    # The F1 score of a class that no row has and that was never predicted is 0 / 0: it is left out of the mean.
     seen = of_label + of_guess > 0
     f1 = 2 * hits[seen] / (of_label + of_guess)[seen]
     rows = np.flatnonzero(present)
     chosen = predicted[rows, labels[rows].astype(np.int64)]
+    # The smallest positive number stands for a probability of 0, so that a certain mistake does not cost infinity.
     return {
         "accuracy": float(hits.sum() / table.sum()),
         "macro_f1": float(f1.mean()),

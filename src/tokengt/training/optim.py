@@ -25,7 +25,7 @@ def make_optimizer(parameters: Sequence[nn.Parameter], config: TrainingConfig) -
         lr=config.learning_rate,
         betas=(0.9, config.beta2),
         weight_decay=config.weight_decay,
-        # One pass over the weights, on a GPU; on a CPU it is as it was, bit for bit.
+        # On a GPU one kernel updates all weights. On a CPU the default keeps the bits of earlier runs.
         fused=True if parameters and parameters[0].is_cuda else None,
     )
 
@@ -52,6 +52,7 @@ class MovingAverage:
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
         """The averaged weights in the model, for the time of the block."""
+        # Copies, not references: the weights of the model are overwritten by the averaged ones.
         own = [parameter.detach().clone() for parameter in self.parameters]
         self._load(self.values)
         try:

@@ -21,14 +21,14 @@ def columns(task: Task, spread: bool = False) -> list[str]:
 def cells(
     task: Task, values: Float[Tensor, "rows out"], spread: Float[Tensor, "rows out"] | None = None
 ) -> list[list[str]]:
-    """The cells of :func:`columns`, a list a row; blank where there is no prediction."""
-    told = [[_number(value) for value in row] for row in values.tolist()]
-    stds = [[_number(value) for value in row] for row in spread.tolist()] if spread is not None else [[]] * len(told)
+    """The cells of :func:`columns`, one list per row; blank where there is no prediction."""
+    numbers = [[_number(value) for value in row] for row in values.tolist()]
+    stds = [[_number(value) for value in row] for row in spread.tolist()] if spread is not None else [[]] * len(numbers)
     if task.classes is None:
-        return [row + std for row, std in zip(told, stds, strict=True)]
+        return [row + std for row, std in zip(numbers, stds, strict=True)]
     best = torch.nan_to_num(values, nan=-1.0).argmax(1).tolist()
-    names = [task.classes[place] if row[0] else "" for place, row in zip(best, told, strict=True)]
-    return [[name, *row, *std] for name, row, std in zip(names, told, stds, strict=True)]
+    names = [task.classes[place] if row[0] else "" for place, row in zip(best, numbers, strict=True)]
+    return [[name, *row, *std] for name, row, std in zip(names, numbers, stds, strict=True)]
 
 
 def label_cells(task: Task, targets: Float[Tensor, "rows targets"]) -> list[list[str]]:
@@ -40,14 +40,14 @@ def label_cells(task: Task, targets: Float[Tensor, "rows targets"]) -> list[list
 
 def unused(names: Sequence[str], taken: Sequence[str]) -> list[str]:
     """The names, each with as many underscores at its end as tell it from those already taken."""
-    found: list[str] = []
+    chosen: list[str] = []
     for name in names:
-        while name in taken or name in found:
+        while name in taken or name in chosen:
             name += "_"
-        found.append(name)
-    return found
+        chosen.append(name)
+    return chosen
 
 
 def _number(value: float) -> str:
-    # More digits than float32 has: a small spread around a large mean is in the last of them.
+    # More digits than float32 has: where the mean is large, a small standard deviation shows only in the last ones.
     return "" if value != value else f"{value:.12g}"

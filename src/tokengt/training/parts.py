@@ -1,7 +1,8 @@
 """The training, validation and test part of a data set, as the loop sees them.
 
-A part is a list of graphs and a table of labels that is blank outside the part. So graphs can be split, or, when all
-nodes or edges live in one graph, their rows: the same graph then stands in every part with other labels shown.
+A part is a list of graphs and a table of labels that is blank outside the part. So graphs can be split; and where all
+nodes or edges are in one graph, its rows can be split instead: the graph then stands in every part, and each part
+shows other labels of it.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """A data set ready for training: packed graphs, what each costs its model, where its rows lie, its three parts."""
+    """A data set ready for training: all its graphs, what each costs its model, where its rows lie, its three parts."""
 
     graphs: GraphBatch
     level: Level
@@ -38,7 +39,7 @@ class Parts:
 
     @cached_property
     def rows(self) -> Segments:
-        """Kept: a large data set has many, and every step asks."""
+        """Where the rows of every graph lie; cached, because a large data set has many and every step asks."""
         return self.graphs.level_rows(self.level)
 
     def labels_a_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:

@@ -20,7 +20,7 @@ MAX_PANELS = 6
 MAX_CLASSES = 20
 _GREY = "0.6"
 _TITLES = {"rmse": "RMSE", "roc_auc": "ROC-AUC", "accuracy": "accuracy"}
-# Names of columns and classes are a user's words: a dollar sign in them is no formula.
+# Columns and classes are named by the user: matplotlib must not read a dollar sign in a name as a formula.
 _STYLE = {
     "text.parse_math": False,
     "axes.spines.top": False,
@@ -44,7 +44,7 @@ def plot_curves(records: Sequence[Mapping[str, Any]], task: Task, file: Path, ru
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
         epochs = [record["epoch"] for record in records]
-        # A dot a point as long as the dots do not touch; one epoch alone is visible too.
+        # Dots are drawn as long as they do not touch, so that a run of a single epoch is visible too.
         style: dict[str, Any] = {"marker": "o", "markersize": 3} if len(epochs) <= 40 else {}
         for key, label, colour in (("train_loss", "training", "C0"), ("valid_loss", "validation", "C1")):
             losses = [_number(record.get(key)) for record in records]
@@ -55,7 +55,7 @@ def plot_curves(records: Sequence[Mapping[str, Any]], task: Task, file: Path, ru
         right.plot(epochs, values, color="C1", **style)
         _mark_best(task, epochs, values, left, right)
         unit = "scaled squared error" if task.kind == "regression" else "cross entropy, nats"
-        left.set(xlabel="epoch", ylabel=f"loss a label ({unit})", title="Loss")
+        left.set(xlabel="epoch", ylabel=f"loss per label ({unit})", title="Loss")
         metric = _TITLES[task.metric]
         right.set(xlabel="epoch", ylabel=f"validation {metric}", title=f"Validation {metric}")
         _whole_epochs(epochs, left, right)
@@ -76,7 +76,7 @@ def plot_test(
     """Predictions against labels: writes and names ``parity.png``, ``roc.png`` or ``confusion.png`` by the task.
 
     Args:
-        std: spread of each prediction, drawn as error bars (regression).
+        std: standard deviation of each prediction, drawn as error bars (regression).
         part: how the titles call these rows.
     """
     predicted, labels = to_numpy(predictions), to_numpy(targets)
@@ -125,8 +125,8 @@ def _parity_panel(axes: Any, name: str, predicted: Array, labels: Array, std: Ar
         axes.set_xticks([])
     axes.set_aspect("equal")
     with np.errstate(all="ignore"):
-        found = [(label, measure(*labelled(predicted, labels))) for label, measure in _PARITY]
-    numbers = ", ".join(f"{label} {value:.3g}" for label, value in found if value is not None)
+        measured = [(label, measure(*labelled(predicted, labels))) for label, measure in _PARITY]
+    numbers = ", ".join(f"{label} {value:.3g}" for label, value in measured if value is not None)
     rows = int((~np.isnan(labels)).sum())
     axes.set_title(f"{_short(name, 40)} ({_count(rows, 'label')})\n{numbers}")
     axes.set(xlabel="measured", ylabel="predicted" + (" ± one standard deviation" if std is not None else ""))
@@ -156,7 +156,7 @@ def _roc(task: Task, predicted: Array, labels: Array, file: Path, part: str) -> 
         axes.set_title("\n".join([f"ROC curve, {part} part", *notes]))
         axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         if curves:
-            # Below the axes: a corner inside them is where the curves of weak models run.
+            # The legend goes below the axes, because the curves of weak models run through every corner inside them.
             figure.legend(loc="outside lower center")
 
     _draw(file, (5.4, 5.5 + 0.19 * min(len(curves), MAX_PANELS + 1)), draw)
@@ -166,7 +166,7 @@ def _roc(task: Task, predicted: Array, labels: Array, file: Path, part: str) -> 
 def _confusion(task: Task, predicted: Array, labels: Array, file: Path, part: str) -> Path:
     assert task.classes is not None
     classes = [_short(name, 18) for name in task.classes]
-    # A row of NaN has no largest entry: it is no prediction.
+    # A row of NaN has no largest entry, so it is not counted as a prediction.
     counts = confusion(predicted, np.where(np.isnan(predicted).any(1), np.nan, labels))
     totals = counts.sum(1)
     shares = counts / np.maximum(totals, 1)[:, None]
@@ -237,7 +237,7 @@ def _draw(file: Path, size: tuple[float, float], draw: Callable[[Any], None]) ->
         raise ImportError(f"{file.name} needs matplotlib: pip install 'tokengt[chem]'") from error
     content = io.BytesIO()
     with warnings.catch_warnings(), matplotlib.rc_context():
-        # A script that the font lacks is drawn as boxes, which is no reason to stop or to talk.
+        # Letters that the font lacks are drawn as boxes; matplotlib need not warn about it.
         warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)

@@ -16,7 +16,7 @@ from tokengt.training.config import Precision
 
 Device = Literal["auto", "cpu", "cuda"]
 Strategy = Literal["auto", "ddp", "fsdp"]
-# Preparing a large file keeps the other processes waiting for the first one.
+# How long processes wait for each other: while the first one prepares a large file, the others may wait for hours.
 _PATIENCE = timedelta(hours=12)
 
 
@@ -30,8 +30,8 @@ class Envelope:
 class Enveloped(nn.Module):
     """The model as Fabric wraps it: takes an :class:`Envelope`.
 
-    Some batches leave some weights without a gradient. DDP waits for one of every weight, so that with ``several``
-    processes every output depends on all that the model says may be left out.
+    Some batches leave some weights without a gradient, but DDP waits for a gradient of every weight. So with
+    ``several`` processes the output is made to depend, by a term of zero, on all weights that may be left out.
     """
 
     def __init__(self, model: Model, several: bool) -> None:
@@ -51,7 +51,7 @@ class DeviceConfig:
 
     Args:
         device: "auto" takes a GPU when there is one.
-        devices: processes on this machine, one a GPU; under ``torchrun`` it starts them and this is read from it.
+        devices: processes on this machine, one per GPU; under ``torchrun`` it starts them and this is read from it.
         strategy: how several processes share the model; "auto" is DDP.
     """
 

@@ -53,8 +53,8 @@ class Progress:
         elif not self.quiet and (last or quiet_for > 10):
             self._spoken = time.perf_counter()
             seconds = self._spoken - self._started
-            told = ", ".join(f"{k} {v}" for k, v in {**self._notes, **self._speed()}.items())
-            line = f"{self.name}: epoch {epoch}/{self.total_epochs}, {told}, {seconds:.0f} s"
+            numbers = ", ".join(f"{k} {v}" for k, v in {**self._notes, **self._speed()}.items())
+            line = f"{self.name}: epoch {epoch}/{self.total_epochs}, {numbers}, {seconds:.0f} s"
             print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from tokengt.training.processes import DeviceConfig
 AUTO = "auto"
 # What "auto" comes to, with or without trained weights.
 DEFAULT_PRESET = "small"
-# A new head on frozen weights is a linear model, which wants larger steps.
+# A new head on frozen weights is a linear model, which learns best with a larger learning rate.
 FROZEN_RATE = 1e-2
 
 

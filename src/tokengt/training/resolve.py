@@ -1,4 +1,7 @@
-"""From a request and a store to the models that are to be trained: everything is decided here, once."""
+"""From a request and a store to the models that are to be trained: everything is decided here, once.
+
+A store is a data set that was read, checked and packed (all its graphs in one batch), in memory or in a folder.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -153,7 +156,7 @@ def _member(
     shown = shown_targets(store, split, by_row)
     task = fit_task(request.recipe.task, store, shown)
     config = _configured(origin.fitted(store, task.out_dim), request)
-    # Fewer passes suit a model whose weights, all of which learn on, are trained already.
+    # A model that begins with trained weights needs fewer passes, unless only its new head learns.
     begun = origin.start is not None and not origin.start.frozen
     training = request.training.for_graphs(len(store) if by_row else len(split.train), begun=begun)
     store, descriptors = _scaled(store, split, by_row)
@@ -198,6 +201,7 @@ def _check_model(member: Member, origin: Origin) -> None:
     if origin.module is not None:
         _check_rows(member, origin.module)
     else:
+        # On the meta device tensors have shapes and no memory, so that building a model there is quick.
         with torch.device("meta"):
             member.spec.model.build()
     if origin.start is not None:
@@ -236,7 +240,7 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
     classes = manifest.targets[0].classes
     if wanted == "multiclass" and classes is None:
         classes = numbered_classes(store.targets, manifest.targets[0].name)
-    # The kind follows from all labels: a part may happen to hold only zeros and ones.
+    # The kind is guessed from all labels, because the training part alone may happen to hold only zeros and ones.
     task = Task.fit(wanted or guessed_kind(store.targets, classes), shown, manifest.target_names, classes)
     task.check(store.targets)
     return task

@@ -59,7 +59,7 @@ def split_table(store: Store, codes: Mapping[str, Int[Tensor, " places"]]) -> by
 
 
 def write_metrics(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """``metrics.jsonl``, one line an epoch. No times: the same run writes the same bytes."""
+    """``metrics.jsonl``, one line per epoch. It holds no times: the same run writes the same bytes."""
     lines = (json.dumps(_finite(record)) + "\n" for record in records)
     write_whole(folder / METRICS, "".join(lines).encode())
 
@@ -110,8 +110,8 @@ def _predictions(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predic
             cell.append(text)
     head += outputs.unused(spec.task.names, head)
     head += outputs.unused(outputs.columns(spec.task), head)
-    labels, told = outputs.label_cells(spec.task, store.targets[rows]), outputs.cells(spec.task, predicted)
-    return table([head, *(a + b + c for a, b, c in zip(front, labels, told, strict=True))])
+    labels, predictions = outputs.label_cells(spec.task, store.targets[rows]), outputs.cells(spec.task, predicted)
+    return table([head, *(a + b + c for a, b, c in zip(front, labels, predictions, strict=True))])
 
 
 def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str, Any], parameters: int) -> CardFacts:
@@ -143,11 +143,11 @@ def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str
 
 
 def _versions(molecules: bool) -> dict[str, str]:
-    found = {"tokengt": __version__, "torch": torch.__version__.split("+")[0]}
+    versions = {"tokengt": __version__, "torch": torch.__version__.split("+")[0]}
     if molecules:
         with suppress(PackageNotFoundError):
-            found["rdkit"] = version("rdkit")
-    return found
+            versions["rdkit"] = version("rdkit")
+    return versions
 
 
 def table(rows: Sequence[Sequence[Any]]) -> bytes:
@@ -158,7 +158,7 @@ def table(rows: Sequence[Sequence[Any]]) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: null."""
+    """NaN and infinity as null, because JSON cannot write them."""
     if isinstance(value, Mapping):
         return {key: _finite(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,7 @@
-"""One training run from a store to a folder: loop, results; folds and ensembles too."""
+"""One training run from a store to a folder: loop, results; folds and ensembles too.
+
+A fact is a table that a model needs beside its graphs, such as eigenvectors: it is computed once, before training.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,40 +40,41 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     together = _joined(members)
     _check_same(folder, together)
     members = _with_facts(fabric, store, members, request.quiet)
+    # Nothing may be written before all processes have compared this run with the one that is in the folder.
     fabric.barrier()
     if first:
         write_run(folder, together)
         if len(members) > 1:
             write_whole(folder / SPLIT, split_table(store, {member.name: member.codes for member in members}))
     notes = _notes(store, members[0], say) if first else {}
-    found, summaries, records, parameters = [], [], [], 0
+    findings, summaries, records, parameters = [], [], [], 0
     for member in members:
         home = folder if len(members) == 1 else folder / "members" / member.name
         table, state, parameters = _train_one(fabric, member, home, request, say)
-        found.append(_findings(member, table, notes if len(members) == 1 else {}))
+        findings.append(_findings(member, table, notes if len(members) == 1 else {}))
         records = state.records if len(members) == 1 else []
         if first and len(members) > 1:
-            summaries.append(write_results(home, member.spec, member.store, found[-1], state.records, parameters))
+            summaries.append(write_results(home, member.spec, member.store, findings[-1], state.records, parameters))
     if first:
-        whole = found[0] if len(found) == 1 else _together(found, notes)
+        whole = findings[0] if len(findings) == 1 else _together(findings, notes)
         write_results(folder, together, store, whole, records, parameters, summaries)
 
 
 def _with_facts(fabric: Any, store: Store, members: list[Member], quiet: bool) -> list[Member]:
-    """The members' stores with the facts that their models ask for, so that no step works them out."""
+    """The members' stores with the facts that their models ask for, so that no training step has to compute them."""
     facts = members[0].spec.model.facts()
     if not facts:
         return members
     if store.folder is not None and not fabric.is_global_zero:
-        fabric.barrier()  # the first process computes and keeps them; the others read
-    known = store.with_facts(facts, progress=not quiet and fabric.is_global_zero).graphs
+        fabric.barrier()  # The first process computes and stores the facts; the others wait, then read them.
+    complete = store.with_facts(facts, progress=not quiet and fabric.is_global_zero).graphs
     if store.folder is not None and fabric.is_global_zero:
         fabric.barrier()
     informed = []
     for member in members:
         graphs = member.store.graphs
         for fact in facts:
-            rows = known.fact(fact.name)
+            rows = complete.fact(fact.name)
             assert rows is not None
             graphs = graphs.with_fact(fact.name, rows, fact.per)
         informed.append(replace(member, store=replace(member.store, graphs=graphs)))
@@ -109,7 +113,7 @@ def _check_same(folder: Path, spec: RunSpec) -> None:
 
 
 def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
-    """What the split hides: molecules in two parts, elements never trained on. Of folds: what the first one hides."""
+    """What the split hides: molecules in two parts, elements never trained on; of several folds, only the first's."""
     spec, split = member.spec, member.split
     if spec.task.kind == "regression" and _looks_like_classes(member.train_targets):
         say("the labels are a few whole numbers, learned as numbers; if they name classes, use --task multiclass")
@@ -124,7 +128,8 @@ def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
     try:
         shared = leaks(store.graphs, split, store.each_text, policy=policy_of(store) or MoleculePolicy())
     except ImportError:
-        # A machine that only trains may have the store and no RDKit: colour refinement then has the last word.
+        # A machine that only trains may have the store but no RDKit. Graphs that colour refinement cannot tell apart
+        # are then taken for the same molecule, without a comparison of their SMILES.
         shared = leaks(store.graphs, split)
     for sentence in shared.sentences(store.lines, "line" if store.is_molecules else "graph"):
         say(sentence)

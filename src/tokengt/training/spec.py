@@ -22,7 +22,7 @@ from tokengt.training.config import TrainingConfig
 from tokengt.training.tasks import Task
 
 _FORMAT = "tokengt-run-2"
-# Held the model's config as well, which now stands in config.json alone.
+# The format of earlier runs, whose run.json held the config of the model as well; it now stands in config.json alone.
 _FIRST_FORMAT = "tokengt-run-1"
 RUN_FILE = "run.json"
 
@@ -101,11 +101,11 @@ class RunSpec:
 
     def differences(self, other: "RunSpec") -> list[str]:
         """Settings that are not the same in another run, as ``name: here, not there``."""
-        mine, theirs = _flat(self._decisive()), _flat(other._decisive())
-        changed = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
-        # What a person sets comes before what follows from it.
+        ours, theirs = _flat(self._decisive()), _flat(other._decisive())
+        changed = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+        # Only the first few are shown to a person: what was set by hand comes before what follows from it.
         changed.sort(key=lambda name: not name.startswith(("training.", "model.", "seed", "split", "members")))
-        return [f"{name} is {mine.get(name)}, not {theirs.get(name)}" for name in changed]
+        return [f"{name} is {ours.get(name)}, not {theirs.get(name)}" for name in changed]
 
 
 def write_run(folder: Path, spec: RunSpec) -> None:
@@ -148,7 +148,7 @@ def read_run(folder: Path) -> RunSpec:
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in data.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat

@@ -47,23 +47,24 @@ class Start:
 
     def check(self, config: ModelConfig) -> None:
         """Refuse a model in which some weight but the head's has no place of its shape."""
-        mine, new = self.config.num_descriptors, config.num_descriptors
-        if mine and mine != new:
-            raise ValueError(f"the model to begin with takes {mine} descriptors, got {new}; name them by --descriptors")
-        now = config.meanings()
+        had, new = self.config.num_descriptors, config.num_descriptors
+        if had and had != new:
+            raise ValueError(f"the model to begin with takes {had} descriptors, got {new}; name them by --descriptors")
+        here = config.meanings()
         for name, before in self.config.meanings().items():
-            if before != now.get(name):
+            if before != here.get(name):
                 raise ValueError(
-                    f"the model to begin with has model.{name} {before}, here it is {now.get(name)}; leave it as it "
+                    f"the model to begin with has model.{name} {before}, here it is {here.get(name)}; leave it as it "
                     "is, or its weights mean something else"
                 )
+        # On the meta device tensors have shapes and no memory, so that building a model there is quick.
         with torch.device("meta"):
             state = config.build().state_dict()
         for name, value in self._kept():
             if name not in state or state[name].shape != value.shape:
-                there = "absent" if name not in state else f"of shape {list(state[name].shape)}"
+                shape = "absent" if name not in state else f"of shape {list(state[name].shape)}"
                 raise ValueError(
-                    f"the model to begin with has {name} of shape {list(value.shape)}, here it is {there}; "
+                    f"the model to begin with has {name} of shape {list(value.shape)}, here it is {shape}; "
                     "leave its model.* settings as they are"
                 )
 

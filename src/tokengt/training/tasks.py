@@ -21,8 +21,8 @@ class Task:
     """One kind of prediction for one or several columns of labels.
 
     Args:
-        kind: "regression" (one number a target), "binary" (one probability a target) or "multiclass" (one target,
-            one probability a class).
+        kind: "regression" (one number per target), "binary" (one probability per target) or "multiclass" (one target,
+            one probability per class).
         names: the target columns.
         classes: multiclass: the names of the classes; a label is the place of its class.
         mean: regression: mean of each target's training labels; zeros otherwise.
@@ -54,7 +54,7 @@ class Task:
         object.__setattr__(self, "mean", self.mean or (0.0,) * len(self.names))
         object.__setattr__(self, "scale", self.scale or (1.0,) * len(self.names))
         if not len(self.names) == len(self.mean) == len(self.scale):
-            raise ValueError(f"mean and scale need {len(self.names)} numbers each, one a target")
+            raise ValueError(f"mean and scale need {len(self.names)} numbers each, one per target")
         if not all(map(isfinite, self.mean)) or not all(isfinite(scale) and scale > 0 for scale in self.scale):
             raise ValueError("mean and scale of a task must be finite and scale above 0")
 
@@ -113,14 +113,14 @@ class Task:
     def check(self, targets: Float[Tensor, "rows targets"]) -> None:
         """Refuse labels that this task cannot have: one sentence with target and value."""
         if targets.shape[1] != len(self.names):
-            raise ValueError(f"the labels have {targets.shape[1]} columns; expected {len(self.names)}, one a target")
+            raise ValueError(f"the labels have {targets.shape[1]} columns; expected {len(self.names)}, one per target")
         if self.kind == "regression":
             wrong, expected = torch.isinf(targets), "a finite number"
         elif self.kind == "binary":
             wrong, expected = ~torch.isnan(targets) & (targets != 0) & (targets != 1), "0 or 1 in a binary task"
         else:
-            known = (targets == targets.floor()) & (targets >= 0) & (targets < self.out_dim)
-            wrong, expected = ~torch.isnan(targets) & ~known, f"the place of a class, 0 to {self.out_dim - 1}"
+            valid = (targets == targets.floor()) & (targets >= 0) & (targets < self.out_dim)
+            wrong, expected = ~torch.isnan(targets) & ~valid, f"the place of a class, 0 to {self.out_dim - 1}"
         if bool(wrong.any()):
             row, column = torch.nonzero(wrong)[0].tolist()
             raise ValueError(f"target {self.names[column]!r} holds {targets[row, column]:g}; expected {expected}")
@@ -134,10 +134,11 @@ class Task:
 
         Where a label is missing the loss and the gradient are exactly zero, whatever the output is.
         """
+        # A sum over many labels needs more digits than half precision has.
         if output.dtype in (torch.bfloat16, torch.float16):
             output = output.float()
         present = ~torch.isnan(targets)
-        # Masked outputs, not only masked losses: 0 times an infinite gradient would be NaN.
+        # The outputs are masked and not only the losses: 0 times an infinite gradient would be NaN.
         output = torch.where(present, output, 0)
         if self.kind == "multiclass":
             labels = torch.where(present, targets, -1).squeeze(1).long()
@@ -166,11 +167,11 @@ class Task:
 
 def numbered_classes(targets: Float[Tensor, "rows targets"], name: str = "target") -> tuple[str, ...]:
     """Names "0", "1", ... for labels that are whole numbers; give it all rows, so that no part holds a new class."""
-    found = targets[~torch.isnan(targets)]
-    wrong = found[(found != found.floor()) | (found < 0) | torch.isinf(found)]
+    labels = targets[~torch.isnan(targets)]
+    wrong = labels[(labels != labels.floor()) | (labels < 0) | torch.isinf(labels)]
     if len(wrong):
         raise ValueError(f"target {name!r} holds {float(wrong[0]):g}; expected whole numbers from 0 for multiclass")
-    highest = int(found.max()) if len(found) else -1
+    highest = int(labels.max()) if len(labels) else -1
     if highest >= _MOST_CLASSES:
         raise ValueError(
             f"target {name!r} holds {highest}; expected at most {_MOST_CLASSES:,} classes, numbered from 0"
@@ -203,7 +204,7 @@ def _moments(targets: Tensor, names: Sequence[str]) -> tuple[tuple[float, ...], 
         spread = float(labels.std(correction=0))
         if not isfinite(spread):
             raise ValueError(f"target {name!r} spreads too far for a standard deviation in float64; rescale it")
-        # Equal labels may differ from their rounded mean: compare them, not their spread with zero.
+        # Equal labels can have a tiny deviation from their rounded mean, so the labels themselves are compared.
         constant = bool(labels.min() == labels.max()) or spread == 0
         mean.append(float(labels[0]) if constant else float(labels.mean()))
         scale.append(1.0 if constant else spread)
@@ -212,6 +213,6 @@ def _moments(targets: Tensor, names: Sequence[str]) -> tuple[tuple[float, ...], 
 
 @lru_cache(maxsize=64)
 def _row(values: tuple[float, ...], device: torch.device) -> Float[Tensor, " targets"]:
-    """Kept on the device: a copy at each step would wait for all the work queued before it."""
+    """The values as a tensor, cached on its device: a copy at each step would wait for all work queued before it."""
     with torch.inference_mode(False):
         return torch.tensor(values, dtype=torch.float64, device=device)

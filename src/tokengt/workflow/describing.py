@@ -58,9 +58,9 @@ def _run(path: Path, spec: RunSpec) -> Iterator[str]:
     yield from _model(spec.model)
     summary = path / SUMMARY
     if summary.is_file():
-        found = json.loads(summary.read_bytes())
-        if found.get("test"):
-            yield f"test       {describe(_numbers(found['test']))} ({found['test_rows']:,} rows)"
+        numbers = json.loads(summary.read_bytes())
+        if numbers.get("test"):
+            yield f"test       {describe(_numbers(numbers['test']))} ({numbers['test_rows']:,} rows)"
     else:
         done = len((path / METRICS).read_bytes().splitlines()) if (path / METRICS).is_file() else 0
         yield f"unfinished {done} of {spec.training.epochs} epochs are done; go on with the same command and --resume"
@@ -70,14 +70,14 @@ def outcome(path: Path) -> list[str]:
     """What a finished run has to show: numbers, and the files to open; nothing in all processes but the first."""
     if int(os.environ.get("RANK", "0")) or int(os.environ.get("LOCAL_RANK", "0")):
         return []
-    found = json.loads((path / SUMMARY).read_bytes())
+    numbers = json.loads((path / SUMMARY).read_bytes())
     lines = []
     for name, label in (("test", "test"), ("floor", "knowing only the training labels")):
-        if found.get(name):
-            lines.append(f"{label}: {describe(_numbers(found[name]))}")
-    each = [value for value in found.get("members", []) if value is not None]
+        if numbers.get(name):
+            lines.append(f"{label}: {describe(_numbers(numbers[name]))}")
+    each = [value for value in numbers.get("members", []) if value is not None]
     if len(each) > 1:
-        lines.append(f"each model alone: {found['metric']} {mean(each):.4g} ± {stdev(each):.2g}")
+        lines.append(f"each model alone: {numbers['metric']} {mean(each):.4g} ± {stdev(each):.2g}")
     shown = ", ".join(str(file) for file in (*sorted(path.glob("*.png")), path / CARD))
     return [*lines, f"open {shown}", f"predict with: tokengt predict {shlex.quote(str(path))} NEW.csv --out OUT.csv"]
 

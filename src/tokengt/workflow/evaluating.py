@@ -77,12 +77,12 @@ def evaluate(
         labelled = int((~torch.isnan(targets)).any(1).sum())
         if not labelled:
             raise ValueError(f"{store.manifest.source.name} has no label of {', '.join(task.names)} to compare with")
-        found = Evaluation(metrics(task, mean, targets), labelled, rejected, strange)
+        evaluation = Evaluation(metrics(task, mean, targets), labelled, rejected, strange)
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
             plot_test(task, mean, targets, out, part="evaluation")
-            write_whole(out / "metrics.json", json.dumps(asdict(found), indent=2).encode() + b"\n")
-    return found
+            write_whole(out / "metrics.json", json.dumps(asdict(evaluation), indent=2).encode() + b"\n")
+    return evaluation
 
 
 def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
@@ -93,30 +93,30 @@ def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
 
 
 def _check_alike(store: Store, spec: RunSpec) -> None:
-    """A store's numbers must mean what the run's did."""
-    found, wanted = policy_of(store), spec.molecules
-    if found != wanted:
-        raise ValueError(f"the store holds {found or 'graphs'}; this run was trained on {wanted or 'graphs'}")
-    given = store.manifest.descriptors
-    if given != spec.descriptors.names:
+    """Refuse a store whose features and descriptors mean something else than those the run was trained on."""
+    policy, wanted = policy_of(store), spec.molecules
+    if policy != wanted:
+        raise ValueError(f"the store holds {policy or 'graphs'}; this run was trained on {wanted or 'graphs'}")
+    names = store.manifest.descriptors
+    if names != spec.descriptors.names:
         raise ValueError(
-            f"the store has the descriptors {', '.join(given) or 'none'}; this run was trained with "
+            f"the store has the descriptors {', '.join(names) or 'none'}; this run was trained with "
             f"{', '.join(spec.descriptors.names) or 'none'}, in that order"
         )
 
 
 def _known_classes(store: Store, predictor: Predictor) -> tuple[Float[Tensor, "rows targets"], int]:
     """Labels in the numbering of the run's classes; a class that the run does not know is a missing label."""
-    found, names = store.manifest.targets[0].classes, predictor.task.classes
+    spellings, names = store.manifest.targets[0].classes, predictor.task.classes
     if names is None:
-        if found is not None:
+        if spellings is not None:
             raise ValueError(f"the data holds classes of {predictor.task.names[0]!r}; this run predicts numbers")
         predictor.task.check(store.targets)
         return store.targets, 0
     present = ~torch.isnan(store.targets)
     values, places = torch.unique(store.targets.nan_to_num(0.0), return_inverse=True)
-    # Plain numbers name a class as the reader of a table would have spelled it.
-    spelled = [number_label(value) if found is None else found[int(value)] for value in values.tolist()]
-    known = torch.tensor([names.index(name) if name in names else torch.nan for name in spelled], dtype=torch.float64)
-    labels = torch.where(present, known[places], torch.nan)
+    # Where the data holds plain numbers, a class is spelled as the reader of tables spelled it for the run.
+    spelled = [number_label(value) if spellings is None else spellings[int(value)] for value in values.tolist()]
+    numbers = torch.tensor([names.index(name) if name in names else torch.nan for name in spelled], dtype=torch.float64)
+    labels = torch.where(present, numbers[places], torch.nan)
     return labels, int((present & torch.isnan(labels)).sum())

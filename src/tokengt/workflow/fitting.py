@@ -138,7 +138,7 @@ def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
     if first and not request.resume:
-        # What an attempt that never became a run has left here may be another file's.
+        # An attempt that stopped before it became a run may have left a store made from another file.
         remove_store(out / "store", data)
 
     def opened(shown: bool) -> Store:

@@ -1,4 +1,7 @@
-"""Whatever a person has, as a store to train on or as graphs to predict."""
+"""Whatever a person has, as a store to train on or as graphs to predict.
+
+A store is a data set that was read and checked once, with all its graphs packed into one batch.
+"""
 
 import csv
 import shutil
@@ -33,9 +36,9 @@ from tokengt.training.spec import RunSpec
 def open_data(
     data: Any, recipe: Recipe, home: Path, *, workers: int | None = None, quiet: bool = False, kept: bool = True
 ) -> Store:
-    """A store as it is, or one made in ``home`` of a file, a DataFrame or PyG graphs.
+    """A store as it is, or one made in ``home`` from a file, a DataFrame or PyG graphs.
 
-    Rows that could not be read are counted aloud, with where the first stands and why; and where all of them are
+    If rows could not be read, a sentence says how many, where the first stands and why; and where all of them are
     listed, if ``home`` is ``kept``.
     """
     if isinstance(data, Store):
@@ -48,7 +51,7 @@ def open_data(
     if (path / MANIFEST).is_file():
         return _chosen_targets(Store.open(path), recipe)
     if is_graph_source(path):
-        recipe = replace(recipe, split=None)  # its masks or files are the split
+        recipe = replace(recipe, split=None)  # Graphs have no columns: their masks or files say the split.
     store = prepare(path, home, recipe, workers=workers, progress=not quiet)
     if store.manifest.rejected and not quiet:
         say(_rejected(store, home / REJECTED) + (f"; all are in {home / REJECTED}" if kept else ""))
@@ -56,7 +59,7 @@ def open_data(
 
 
 def _written(table: bytes, file: Path) -> Path:
-    """A DataFrame as a file beside its store; never over another one's."""
+    """Write a DataFrame as a file beside its store; a file with another table is never overwritten."""
     if file.exists() and file.read_bytes() != table:
         raise ValueError(f"{file} holds another table; choose another folder for this one")
     write_whole(file, table)
@@ -79,13 +82,13 @@ def remove_store(folder: Path, data: Any) -> None:
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
-    for option, asked, there in (
+    for option, asked, kept in (
         ("--descriptors", recipe.descriptors, store.manifest.descriptors),
         ("--level", recipe.level, store.manifest.level),
         ("the molecule policy", recipe.policy if recipe.policy != MoleculePolicy() else None, policy_of(store)),
     ):
-        if asked and asked != there:
-            raise ValueError(f"{option} is {asked}, but the store was prepared with {there or 'none'}; prepare it anew")
+        if asked and asked != kept:
+            raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
     names = store.manifest.target_names
     if not recipe.targets or recipe.targets == names:
         return store
@@ -106,16 +109,16 @@ def _in_memory(data: Any, recipe: Recipe) -> Store:
         )
     if len(recipe.targets) > 1:
         raise ValueError(f"PyG graphs have one attribute of labels; target names {', '.join(recipe.targets)}")
-    found = read_pyg_list(data, recipe.targets[0] if recipe.targets else None, recipe.level)
-    _refuse_rejected(found)
+    labelled = read_pyg_list(data, recipe.targets[0] if recipe.targets else None, recipe.level)
+    _refuse_rejected(labelled)
     return Store.from_memory(
-        found.graphs,
-        found.targets,
-        target_names=found.target_names,
-        level=found.level,
+        labelled.graphs,
+        labelled.targets,
+        target_names=labelled.target_names,
+        level=labelled.level,
         task=recipe.task,
-        split=found.split,
-        lines=found.lines,
+        split=labelled.split,
+        lines=labelled.lines,
     )
 
 

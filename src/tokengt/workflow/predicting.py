@@ -1,4 +1,7 @@
-"""Predict a file: every row comes back in its order, with a prediction or the reason why there is none."""
+"""Predict a file: every row comes back in its order, with a prediction or the reason why there is none.
+
+A draw is one pass of a model with its own random identifiers (or dropout); several draws are averaged.
+"""
 
 import csv
 import io
@@ -118,11 +121,11 @@ def _chunk(predictor: Predictor, rows: Sequence[Row], places: _Columns) -> Chunk
         return Chunk(rows, None, np.empty(0, dtype=np.int64), problems)
     graphs, kept, unread = predictor.read_texts([rows[place].cells[places.text] for place in asked], places.kind)
     problems |= {asked[place]: reason for place, reason in unread.items()}
-    found = np.array(asked)[kept]
-    if places.descriptors and len(found):
-        values = torch.tensor([numbers[place] for place in found.tolist()], dtype=torch.float32)
+    readable = np.array(asked)[kept]
+    if places.descriptors and len(readable):
+        values = torch.tensor([numbers[place] for place in readable.tolist()], dtype=torch.float32)
         graphs = graphs.with_graph_features(values)
-    return Chunk(rows, graphs if len(found) else None, found, problems)
+    return Chunk(rows, graphs if len(readable) else None, readable, problems)
 
 
 def _descriptor(name: str, text: str) -> float:
@@ -152,8 +155,9 @@ def predict_file(
         _no_column(source, smiles)
         return _predict_graphs(predictor, source, out, draws, over)
     table = open_table(source)
-    head, shown = _visible(table)
+    head, as_smiles = _visible(table)
     names = outputs.unused([*outputs.columns(predictor.task, _has_spread(predictor, draws)), "reason"], head)
+    # The file is read once more just to count its rows, so that the progress bar can say how long it will take.
     total = sum(1 for _ in table.rows())
     rows = bad = 0
     with writing(out) as file, progress_bar(total, "rows", "predicting", shown=not quiet) as advance:
@@ -161,12 +165,13 @@ def predict_file(
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*head, *names])
         for chunk in chunks(predictor, table, smiles):
-            told = _told(predictor, chunk, draws, over)
-            given = _shown_cells(chunk, table, shown)
-            writer.writerows([*a, *b, c] for a, b, c in zip(given, told, _reasons(chunk), strict=True))
+            predictions = _told(predictor, chunk, draws, over)
+            inputs = _shown_cells(chunk, table, as_smiles)
+            writer.writerows([*a, *b, c] for a, b, c in zip(inputs, predictions, _reasons(chunk), strict=True))
             rows, bad = rows + len(chunk.rows), bad + len(chunk.problems)
             advance(len(chunk.rows))
         text.flush()
+        # Otherwise the wrapper would close the file, which ``writing`` still has to move to its name.
         text.detach()
     return Predicted(rows, bad)
 
@@ -199,8 +204,8 @@ def _visible(table: Table) -> tuple[list[str], bool]:
     if table.text_column is None:
         return list(table.columns), False
     others = [name for name in table.columns if name != table.text_column]
-    (shown,) = outputs.unused(["smiles"], others)
-    return [shown if name == table.text_column else name for name in table.columns], True
+    (smiles,) = outputs.unused(["smiles"], others)
+    return [smiles if name == table.text_column else name for name in table.columns], True
 
 
 def _shown_cells(chunk: Chunk, table: Table, as_smiles: bool) -> list[tuple[str, ...]]:
@@ -213,26 +218,27 @@ def _shown_cells(chunk: Chunk, table: Table, as_smiles: bool) -> list[tuple[str,
 
 
 def _predict_graphs(predictor: Predictor, source: Path, out: Path, draws: int, over: Over) -> Predicted:
-    found = unlabelled_graphs(predictor.spec, source)
-    mean, std = predictor.predict_graphs(found.graphs, draws, over)
+    source_graphs = unlabelled_graphs(predictor.spec, source)
+    mean, std = predictor.predict_graphs(source_graphs.graphs, draws, over)
     level = predictor.spec.level
-    rows = found.graphs.level_rows(level)
-    lines = found.lines[rows.ids].tolist()
+    rows = source_graphs.graphs.level_rows(level)
+    lines = source_graphs.lines[rows.ids].tolist()
     head = ["graph"] if level == "graph" else ["graph", level]
     front = (
         [[line] for line in lines]
         if level == "graph"
         else [[line, place] for line, place in zip(lines, rows.positions.tolist(), strict=True)]
     )
-    told = outputs.cells(predictor.task, mean, std)
+    predictions = outputs.cells(predictor.task, mean, std)
     columns = outputs.columns(predictor.task, _has_spread(predictor, draws))
-    body = [[*a, *b, ""] for a, b in zip(front, told, strict=True)]
-    body += [[line, *[""] * (len(head) - 1 + len(columns)), reason] for line, reason in found.rejected]
+    body = [[*a, *b, ""] for a, b in zip(front, predictions, strict=True)]
+    body += [[line, *[""] * (len(head) - 1 + len(columns)), reason] for line, reason in source_graphs.rejected]
     text = io.StringIO()
+    # Graphs that could not be read go back to their places among the others.
     body.sort(key=lambda row: row[0])
     csv.writer(text, lineterminator="\n").writerows([[*head, *columns, "reason"], *body])
     write_whole(out, text.getvalue().encode())
-    return Predicted(len(body), len(found.rejected))
+    return Predicted(len(body), len(source_graphs.rejected))
 
 
 def embed_file(
@@ -245,10 +251,10 @@ def embed_file(
     vectors, valid, lines = [], [], []
     if is_graph_source(source):
         _no_column(source, smiles)
-        found = unlabelled_graphs(predictor.spec, source)
-        vectors.append(predictor.embed_graphs(found.graphs).numpy())
-        valid.append(np.ones(len(found.graphs), dtype=bool))
-        lines.append(found.lines.numpy())
+        source_graphs = unlabelled_graphs(predictor.spec, source)
+        vectors.append(predictor.embed_graphs(source_graphs.graphs).numpy())
+        valid.append(np.ones(len(source_graphs.graphs), dtype=bool))
+        lines.append(source_graphs.lines.numpy())
     else:
         table = open_table(source)
         total = sum(1 for _ in table.rows())

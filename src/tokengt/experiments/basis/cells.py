@@ -122,7 +122,7 @@ def run_cell(
         graphs=dict(graphs.statistics),
         config=config,
     )
-    # Four decimals are more than a picture shows, and pack into a fraction of the space.
+    # Four decimals are more than a picture shows, and the rounded maps compress to a fraction of the space.
     return cell, CellMaps(*(part.round(decimals=4).half().cpu() for part in maps)), model
 
 
@@ -140,7 +140,7 @@ def cell_file(out: Path, setting: str, kind: Input, seed: int) -> Path:
 
 
 def write_cell(out: Path, cell: Cell, maps: CellMaps | None) -> None:
-    """The maps first: a cell whose JSON is there is finished."""
+    """Write the maps first and the JSON last, so that a cell whose JSON exists is finished."""
     file = cell_file(out, cell.setting, cell.input, cell.seed)
     if maps is not None:
         content = io.BytesIO()

@@ -1,6 +1,6 @@
 """Identifiers of many graphs at once, padded: fresh ones for training, the production ones for evaluation.
 
-The model's own ``identify`` factors matrices size by size in float64, 7,000 to 23,000 a second on a GPU; the
+The model's own ``identify`` factors matrices size by size in float64, 7,000 to 23,000 per second on a GPU; the
 3,000 steps of one run need about a million. Here the graphs of many steps are drawn together, whatever their sizes,
 from the same distributions.
 """
@@ -47,8 +47,9 @@ def evaluation_identifiers(
 ) -> Float[Tensor, "graphs rows id_dim"] | None:
     """The production model's identifiers of a batch, padded; the same for the same seed.
 
-    Laplacian eigenvectors are in their canonical basis. Random kinds come from a generator, not from each graph's key:
-    complete graphs of one size are one graph to the key, and would all have the same draw.
+    Laplacian eigenvectors are in their canonical basis: of the signs and rotations that eigenvectors may have, the one
+    that a fixed rule chooses. Random kinds come from a generator, not from each graph's key (a hash of the graph):
+    complete graphs of one size have the same key, and would all have the same draw.
     """
     generator = None if isinstance(config, LaplacianIds) else torch.Generator().manual_seed(seed)
     ids = identify(batch, config, generator=generator)
@@ -97,8 +98,8 @@ class FreshIdentifiers:
                 f"a graph has {most_nodes} nodes; orthonormal identifiers of width {config.dim} need fewer"
             )
         vectors = evaluation_identifiers(batch, config, 0) if isinstance(config, LaplacianIds) else None
-        known = None if vectors is None else vectors.to(device)
-        return cls(config, sizes.to(device), most_nodes, most_tokens, known, generator)
+        on_device = None if vectors is None else vectors.to(device)
+        return cls(config, sizes.to(device), most_nodes, most_tokens, on_device, generator)
 
     @torch.no_grad()
     def draw(self, graphs: Int[Tensor, " chosen"]) -> Float[Tensor, "chosen rows id_dim"] | None:
@@ -130,7 +131,7 @@ class FreshIdentifiers:
         return F.pad(orthonormal_rows(square), (0, self.config.dim - most))
 
     def _shared_rows(self, count: int) -> Float[Tensor, "chosen tokens id_dim"]:
-        """For each graph other rows, in random order, of one orthogonal matrix: the authors' way, and affordable."""
+        """For each graph other rows, in random order, of one orthogonal matrix: the authors' way, which is fast."""
         total, device = max(self.config.dim, self.most_tokens), self.generator.device
         draws = GeneratorDraws(self.generator, device)
         table = orthogonal_random_features(Segments.uniform(1, total, device), self.config.dim, draws).float()

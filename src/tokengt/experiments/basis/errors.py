@@ -43,7 +43,8 @@ EAGER = Kernels(dropped_and_normed, attention_errors)
 @cache
 def compiled_kernels() -> Kernels:
     """Compiled once per process for all cells: weights are arguments, and numbers of tokens and graphs may vary."""
-    # The norm's code is better for a known width; the compiler frees the number of tokens when it first changes.
+    # The norm is faster when it is compiled for one width. It is therefore not compiled for any shape from the start:
+    # the compiler makes the number of tokens variable when it first changes.
     return Kernels(torch.compile(dropped_and_normed), torch.compile(attention_errors, dynamic=True))
 
 

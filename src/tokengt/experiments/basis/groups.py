@@ -17,10 +17,11 @@ from tokengt.batch import GraphBatch
 from tokengt.experiments.basis.settings import NUM_HEADS
 from tokengt.theory.basis import token_patterns
 
-# Widths are multiples of this: a GPU's matrix products are several times slower on rows of other lengths.
+# Widths are rounded up to multiples of this, because matrix products on a GPU are several times slower on rows of other
+# lengths.
 _ALIGNMENT = 8
-# Sparse graphs share a width with those up to this many tokens smaller: wider steps pad more, narrower ones make more
-# and smaller calls.
+# Widths of sparse graphs are rounded up to multiples of this many tokens: with larger multiples there is more padding,
+# with smaller ones there are more groups, and so more and smaller calls.
 _STEP = 16
 
 
@@ -76,6 +77,7 @@ def group_tokens(batch: GraphBatch, step: int = _STEP) -> list[TokenGroup]:
     """All graphs of a batch (on the CPU): those of one size together when complete, else by token count."""
     nodes = batch.nodes.host_lengths
     columns = 1 + nodes + batch.edges.host_lengths
+    # Complete graphs of one size have the same tokens, so that one of them stands for all.
     if bool((columns == 1 + nodes.square()).all()):
         places = [torch.nonzero(nodes == size).flatten() for size in torch.unique(nodes)]
         return [replace(_group(batch, place[:1], _ALIGNMENT), members=place) for place in places]
@@ -123,15 +125,15 @@ def token_features(
     ``ids`` are those of the nodes, or with ``first_order`` one row for every token but [null]; None for none. Rows
     that a graph does not have are not read.
     """
-    told = group.pick(group.kinds, chosen).expand(len(chosen), -1, -1)
+    kind_columns = group.pick(group.kinds, chosen).expand(len(chosen), -1, -1)
     if kinds < 2:
-        told = torch.cat([told[:, :, :2].sum(2, keepdim=True)[:, :, :kinds], told[:, :, 2:]], 2)
+        kind_columns = torch.cat([kind_columns[:, :, :2].sum(2, keepdim=True)[:, :, :kinds], kind_columns[:, :, 2:]], 2)
     if ids is None:
-        return told
+        return kind_columns
     if first_order:
         own = ids[:, : group.width - 1]
         rows = F.pad(own, (0, 0, 1, group.width - 1 - own.shape[1]))
     else:
         ends = group.pick(group.endpoints, chosen).expand(len(chosen), -1, -1).flatten(1)
-        rows = ids.gather(1, ends[:, :, None].expand(-1, -1, ids.shape[2])).view(*told.shape[:2], -1)
-    return torch.cat([rows * group.pick(group.rows, chosen)[:, :, None], told], 2)
+        rows = ids.gather(1, ends[:, :, None].expand(-1, -1, ids.shape[2])).view(*kind_columns.shape[:2], -1)
+    return torch.cat([rows * group.pick(group.rows, chosen)[:, :, None], kind_columns], 2)

@@ -30,7 +30,7 @@ def read_cells(out: Path) -> list[Cell]:
 
 
 def write_report(out: Path) -> list[TableRow]:
-    """table.json, table.md, statistics.json and a figure an input kind, from the cells that are finished."""
+    """table.json, table.md, statistics.json and one figure per input kind, from the cells that are finished."""
     cells = read_cells(out)
     rows = table_rows(cells)
     write_rows(out / "table.json", rows)
@@ -82,15 +82,15 @@ def table_markdown(cells: Sequence[Cell]) -> str:
     header = ["node id.", "type id.", *(f"{kind} {split}" for kind in INPUTS for split in SPLITS)]
     lines = []
     for setting in SETTINGS:
-        found = [[c for c in cells if (c.setting, c.input) == (setting.name, kind)] for kind in INPUTS]
+        cells_by_input = [[c for c in cells if (c.setting, c.input) == (setting.name, kind)] for kind in INPUTS]
         entries = [
             _entry([_error(cell, split) for cell in mine], setting.paper(kind, split))
-            for kind, mine in zip(INPUTS, found, strict=True)
+            for kind, mine in zip(INPUTS, cells_by_input, strict=True)
             for split in SPLITS
         ]
         lines.append([_LABELS[setting.ids], "yes" if setting.types else "no", *entries])
     return (
-        "Squared error a head (sum over a graph's attention map, mean over graphs and 15 heads), mean ± deviation "
+        "Squared error per head (sum over a graph's attention map, mean over graphs and 15 heads), mean ± deviation "
         "over runs; below it the paper's.\nBold: at or below the paper's mean plus its deviation. 'train' is the loss "
         "of the last epoch with dropout on.\n\n" + markdown(header, lines)
     )
@@ -111,13 +111,16 @@ def _error(cell: Cell, split: Split) -> float:
 
 def plot_maps(out: Path, cells: Sequence[Cell], kind: Input) -> Path | None:
     """Maps of one test graph under every setting beside the target; None when no finished cell has kept any."""
-    found = {setting.name: _maps_of(out, cells, setting, kind) for setting in SETTINGS}
-    known = [maps for maps in found.values() if maps is not None]
-    if not known:
+    maps_by_setting = {setting.name: _maps_of(out, cells, setting, kind) for setting in SETTINGS}
+    finished = [maps for maps in maps_by_setting.values() if maps is not None]
+    if not finished:
         return None
     heads = [growth_strings(4).index(pattern) for pattern in SHOWN_PATTERNS]
     grid = [
-        [known[0].targets[head].numpy(), *(None if m is None else m.maps[head].numpy() for m in found.values())]
+        [
+            finished[0].targets[head].numpy(),
+            *(None if m is None else m.maps[head].numpy() for m in maps_by_setting.values()),
+        ]
         for head in heads
     ]
     names = [f"{_LABELS[s.ids].replace(' (', chr(10) + '(')}\n{'with' if s.types else 'no'} types" for s in SETTINGS]

@@ -65,7 +65,9 @@ def run_basis(
         if max_seconds is not None and time.perf_counter() - started > max_seconds:
             say(f"stopped after {max_seconds:g} s with {total - done + 1} of {total} cells to do")
             break
+        # Kernels are compiled only once there is a cell to run, because compiling takes a while.
         kernels = kernels or choose_kernels(place, config, compiled, say)
+        # Cells with the same graphs follow each other, so the last graphs are kept and no others.
         if graphs is None or prepared != (kind, seed):
             prepared, graphs = (kind, seed), basis_graphs(config, kind, seed, place)
         name = f"[{done}/{total}] {kind} {setting.name} seed {seed}"
@@ -95,7 +97,7 @@ def choose_kernels(device: torch.device, config: BasisConfig, compiled: bool | N
     kernels = compiled_kernels()
     try:
         _try_out(kernels, device, config)
-    except Exception as error:  # The compiler's toolchain fails in ways of its own.
+    except Exception as error:  # A missing or broken compiler raises errors of many kinds.
         if compiled:
             raise
         say(f"kernels are not compiled on this machine ({type(error).__name__}: {error}); this is slower")

@@ -18,7 +18,7 @@ INPUTS: tuple[Input, ...] = get_args(Input)
 SPLITS: tuple[Split, ...] = get_args(Split)
 NUM_HEADS = bell_number(4)
 LAPLACIAN_DIM = 20
-# Of the sparse graphs; edges are directed ones.
+# What the paper says of its sparse graphs; every direction of an edge is counted.
 PAPER_STATISTICS = {"graphs": 1280, "nodes": 14.9, "edges": 47.8}
 
 
@@ -55,9 +55,9 @@ class Setting:
     def kinds(self) -> int:
         """How many learned vectors say what a token is: node and edge, or none.
 
-        One for all tokens in the first row, where they would be zero and dropout had nothing to vary. Elsewhere one
-        would be a type identifier in disguise: LayerNorm scales it by the norm of [P_u, P_v] w_in, which is another
-        one for u = v.
+        The first row of the table has one vector for all tokens: without it they would be zero, and dropout would have
+        nothing to vary. In the other rows one vector would be a type identifier in disguise: LayerNorm divides it by
+        the norm of [P_u, P_v] w_in, which differs between nodes (u = v) and edges.
         """
         if self.types:
             return 2
@@ -122,7 +122,7 @@ class BasisConfig:
         warmup: of them, those in which the rate rises; then it falls linearly to zero.
         learning_rate: at its highest.
         clip: largest norm of the gradient.
-        dense_batch: graphs an update for dense input.
+        dense_batch: graphs per update for dense input.
         sparse_batch: the same for sparse input.
         train_graphs: how many.
         test_graphs: how many.

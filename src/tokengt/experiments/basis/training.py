@@ -13,7 +13,7 @@ from tokengt.experiments.basis.groups import TokenGroup, token_features
 from tokengt.experiments.basis.settings import NUM_HEADS, BasisConfig
 from tokengt.models.tokengt.scores import FirstBlockScores
 
-# Steps whose identifiers and token features are made together.
+# Identifiers and token features are made for this many steps at once, because one large call is faster than many.
 _BLOCK = 32
 
 
@@ -46,6 +46,7 @@ def train(
     """The loss of every step, dropout on. Within a step nothing waits for the device."""
     parameters = network.train().trained()
     device = parameters[0].device
+    # Losses stay on the device until the end, because reading one would make the host wait for it.
     losses = torch.zeros(config.steps, device=device)
     optimizer = torch.optim.AdamW(parameters, weight_decay=0.0, fused=device.type == "cuda")
     plan = batches([len(group.members) for group in groups], batch, torch.Generator().manual_seed(seed))

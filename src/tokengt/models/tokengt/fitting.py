@@ -17,13 +17,13 @@ from tokengt.structure.tuples import merge_directions
 def fit_tokens(wanted: TokensConfig, data: Store) -> TokensConfig:
     """The tokens that were asked for, with the features of this data in place of their own.
 
-    Molecules keep the fixed vocabularies, so that an element seen later has its row. Other graphs get one token for
-    both directions of an edge only when every edge has its reverse with the same features.
+    Molecules keep the fixed vocabularies, so that an element seen only later has its row. Other graphs get one token
+    for both directions of an edge only when every edge has its reverse with the same features.
     """
     graphs = data.graphs
-    known = FeatureSpec.of(graphs.graph_features)
+    descriptors = FeatureSpec.of(graphs.graph_features)
     if data.is_molecules:
-        return replace(wanted, graph_features=known)
+        return replace(wanted, graph_features=descriptors)
     merge = graphs.order == 2 and wanted.layout == "undirected" and is_symmetric(graphs)
     hyperedges = graphs.hyperedges.total > 0
     return replace(
@@ -31,7 +31,7 @@ def fit_tokens(wanted: TokensConfig, data: Store) -> TokensConfig:
         node_features=FeatureSpec.of(graphs.node_features),
         edge_features=FeatureSpec.of(graphs.edge_features),
         hyperedge_features=FeatureSpec.of(graphs.hyperedge_features),
-        graph_features=known,
+        graph_features=descriptors,
         order=graphs.order,
         hyperedges=hyperedges,
         layout="undirected" if merge else "directed",
@@ -40,13 +40,13 @@ def fit_tokens(wanted: TokensConfig, data: Store) -> TokensConfig:
 
 
 def fit_identifiers(wanted: IdentifierConfig, data: Store) -> IdentifierConfig:
-    """Fixed signs for the nodes of one graph: changing ones would hide them from a model that must know them apart."""
+    """Fixed signs when all nodes are in one graph: a model could not recognise them under changing signs."""
     one_graph = len(data) == 1 and data.manifest.level != "graph"
     return replace(wanted, sign_flip=False) if one_graph and isinstance(wanted, LaplacianIds) else wanted
 
 
 def fit_head(wanted: HeadConfig, level: Level, out_dim: int) -> HeadConfig:
-    """The head for this level; what only another level has goes back to its default."""
+    """The head for this level; settings that only another level has go back to their defaults."""
     readout = wanted.readout if level == "graph" else "token"
     return replace(wanted, level=level, out_dim=out_dim, readout=readout, symmetric=True)
 

@@ -50,7 +50,7 @@ class HeadConfig:
             raise ValueError("a head is either the authors' MLP or one of your widths; set mlp or hidden, not both")
         if self.activation not in ("gelu", "relu"):
             raise ValueError(f"head activation is {self.activation!r}; expected 'gelu' or 'relu'")
-        # What would do nothing is refused, or a config would say what the model does not do.
+        # A setting without effect is refused, so that a config never says what the model does not do.
         if self.level != "graph" and self.readout != "token":
             raise ValueError(f"readout {self.readout!r} is for heads of level 'graph'; this one's is {self.level!r}")
         if self.level != "link" and not self.symmetric:
@@ -78,13 +78,13 @@ class Head(nn.Module):
             self.project = nn.Linear(width, config.out_dim)
 
     def rows(self, tokens: TokenBatch) -> Int[Tensor, " rows"] | None:
-        """Which encoded tokens are read, each once; None when :meth:`read` is to choose among all of them."""
+        """Which encoded tokens the head reads, each once; None when :meth:`read` has to see all of them."""
         if self.config.level == "graph":
             return tokens.graph_rows if self.config.readout == "token" else None
         return None if self.config.level == "edge" else tokens.node_rows
 
     def read(self, tokens: TokenBatch) -> Float[Tensor, "_ dim"]:
-        """A row a listed edge (two may share a token), or the sum over each graph's tokens."""
+        """One row per listed edge (two may share a token), or the sum over each graph's tokens."""
         return tokens.edges if self.config.level == "edge" else tokens.pooled
 
     def forward(

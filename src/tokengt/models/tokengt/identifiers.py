@@ -1,10 +1,11 @@
 """Node identifiers P [n, d_p]: the paper's one degree of freedom (Section 2 and its implementation appendix).
 
-There is one config class per kind, and it makes its own identifiers from the batch and a source of random draws. In
-training the draws come from a generator. At evaluation they are keyed by the graph itself (its nodes and edges,
-whatever their listed order), so the same graph with the same node order always gets the same identifiers, alone or in
-any batch. Renumbering the nodes draws anew: predictions of a model with random identifiers depend on node order;
-averaging draws reduces that. First-order identifiers, one per token, depend on the listed order of the edges as well.
+There is one config class per kind, and it makes its own identifiers from the batch and a source of draws, that is, of
+random numbers. In training the draws come from a generator. At evaluation they are keyed by the graph itself (its nodes
+and edges, whatever their listed order), so the same graph with the same node order always gets the same identifiers,
+alone or in any batch. Renumbering the nodes draws anew: predictions of a model with random identifiers depend on the
+order of nodes, and averaging draws reduces that. First-order identifiers, one per token, depend on the listed order of
+the edges as well.
 
 A new kind is a class like those below, named in ``IdentifierConfig``.
 """
@@ -32,7 +33,7 @@ IdentifierKind = Literal[
 
 @dataclass(frozen=True, eq=False)
 class Identifiers:
-    """P of every node; for the first-order ablations one vector for every listed edge and hyperedge as well."""
+    """P of every node; for the first-order ablations also one vector per listed edge and per hyperedge."""
 
     nodes: Float[Tensor, "nodes id_dim"]
     edges: Float[Tensor, "edges id_dim"] | None = None
@@ -109,9 +110,12 @@ class LaplacianIds:
             raise ValueError(f"identifier dropout is {self.dropout}; expected 0 or more and below 1")
 
     def identify(self, batch: GraphBatch, source: DrawSource) -> Identifiers:
-        """Eigenvectors in their canonical basis for draw 0 at evaluation; else with random signs, and dropout."""
-        known = batch.fact(laplacian_fact(self.dim, self.which))
-        vectors = laplacian_eigenvectors(batch, self.dim, self.which).vectors if known is None else known
+        """At evaluation, draw 0 is the eigenvectors in their canonical basis, which no choice of a solver affects.
+
+        Other draws have random signs; training has random signs and dropout as configured.
+        """
+        carried = batch.fact(laplacian_fact(self.dim, self.which))
+        vectors = laplacian_eigenvectors(batch, self.dim, self.which).vectors if carried is None else carried
         if not source.fresh and source.draw == 0:
             return Identifiers(vectors)
         draws = source.draws(batch)
@@ -120,6 +124,7 @@ class LaplacianIds:
         if self.sign_flip or not source.training:
             factor = torch.where(draws.normal(one_each, self.dim) < 0, -factor, factor)
         if source.training and self.dropout:
+            # The normal distribution function turns the normal numbers of a draw into uniform ones.
             uniform = torch.special.ndtr(draws.normal(one_each, self.dim))
             factor = factor * (uniform >= self.dropout) / (1 - self.dropout)
         return Identifiers(vectors * factor.index_select(0, batch.nodes.ids))
@@ -217,7 +222,7 @@ def identify(
     generator: torch.Generator | None = None,
     draw: int = 0,
 ) -> Identifiers | None:
-    """Identifiers of a batch in float64 (eigenvectors the batch carries: in theirs); None for :class:`NoIds`.
+    """Identifiers of a batch, None for :class:`NoIds`; float64, or the type of eigenvectors that the batch carries.
 
     In training, or with a ``generator``, draws are fresh; else they are keyed by each graph and ``draw``.
     """
@@ -236,7 +241,7 @@ def given_identifiers(batch: GraphBatch, config: IdentifierConfig, node_ids: Ten
             f"node_ids is {str(node_ids.dtype).removeprefix('torch.')} of shape {list(node_ids.shape)}; "
             f"expected floats of shape {expected}"
         )
-    # On a GPU this would wait for the data, every step.
+    # On a GPU this check would make the host wait for the data at every step.
     if not node_ids.is_cuda and not bool(torch.isfinite(node_ids).all()):
         raise ValueError("node_ids holds a NaN or an infinity; expected finite numbers")
     return Identifiers(node_ids)

@@ -1,4 +1,4 @@
-"""Where all weights start."""
+"""The initial values of all weights."""
 
 from torch import nn
 

@@ -62,9 +62,9 @@ class TokenGTConfig(ModelConfig):
         )
 
     def refit(self, data: Store, out_dim: int) -> "TokenGTConfig":
-        """A trained model keeps its own tokens; only descriptors of the new data may join them."""
-        known = FeatureSpec.of(data.graphs.graph_features)
-        return replace(self.fit(data, out_dim), tokens=replace(self.tokens, graph_features=known))
+        """A trained model keeps its own tokens, to which only the descriptors of the new data are added."""
+        descriptors = FeatureSpec.of(data.graphs.graph_features)
+        return replace(self.fit(data, out_dim), tokens=replace(self.tokens, graph_features=descriptors))
 
     @property
     def num_descriptors(self) -> int:
@@ -124,7 +124,7 @@ class TokenGT(Model):
         super().__init__()
         if not isinstance(config, TokenGTConfig):
             raise ValueError(f"a TokenGT is built from a TokenGTConfig, got {type(config).__name__}")
-        # Asked of the model, not of its config: settings and the fit to the data change a config one after the other.
+        # Checked here and not in the config, whose parts are changed one after the other before a model is built.
         if config.head.level == "graph" and config.head.readout == "token" and not config.tokens.graph_token:
             raise ValueError("a graph head reads the [graph] token; set tokens.graph_token=True or head.readout='sum'")
         self.config = config
@@ -154,7 +154,7 @@ class TokenGT(Model):
         """
         packed = as_batch(batch)
         tokens, plan, links = self._tokens(packed, node_ids, generator, draw)
-        # The last block need not compute what no head reads: most of its tokens.
+        # The last block computes only the rows that the head reads, which leaves out most of its tokens.
         rows = self.head.rows(tokens)
         values = self.encoder(tokens.values, plan, links, rows)
         read = values if rows is not None else self.head.read(tokens.with_values(values))
@@ -191,10 +191,10 @@ class TokenGT(Model):
         node_ids: Tensor | None = None,
         pairs: Tensor | None = None,
     ) -> Prediction:
-        """Evaluation-mode predictions averaged over ``draws``, with their spread.
+        """Evaluation-mode predictions averaged over ``draws``, with their standard deviation.
 
-        Over identifiers, a draw is a new random identifier, or for Laplacian ones new signs (draw 0: the canonical
-        ones); over dropout, another mask. With ``node_ids`` of your own there is nothing to draw but dropout.
+        A draw over identifiers has new random identifiers, or for Laplacian ones new signs (draw 0 has the canonical
+        signs); a draw over dropout has another mask. With your own ``node_ids``, only dropout can be drawn.
         """
         if node_ids is not None and draws > 1 and over == "identifiers":
             raise ValueError(
@@ -222,14 +222,14 @@ class TokenGT(Model):
         return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths
 
     def prepared(self, graphs: GraphBatch) -> GraphBatch:
-        """Which edges are two directions of one is found once, where one token stands for both."""
+        """Where one token stands for both directions of an edge, these pairs are found once for all steps."""
         return with_merged_edges(graphs) if self._merges else graphs
 
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.encoder.blocks)
 
     def sometimes_unused(self) -> Iterable[nn.Parameter]:
-        """A batch of single atoms has no edges: their encoder gets no gradient."""
+        """The tokenizer: in a batch of single atoms there are no edges, and their encoder gets no gradient."""
         return self.tokenizer.parameters()
 
     @property
@@ -260,11 +260,12 @@ class TokenGT(Model):
             raise ValueError(f"the batch is on {batch.device} but the model is on {weight.device}; move one of them")
         ids = self.config.identifiers
         if node_ids is None:
-            found = identify(batch, ids, training=self.training, generator=generator, draw=draw)
+            identifiers = identify(batch, ids, training=self.training, generator=generator, draw=draw)
         else:
-            found = given_identifiers(batch, ids, node_ids)
-        tokens: TokenBatch = self.tokenizer(batch, None if found is None else found.to(weight))
-        _ = batch.nodes.ids  # cached here: compiled code would leave its graph to compute it
+            identifiers = given_identifiers(batch, ids, node_ids)
+        tokens: TokenBatch = self.tokenizer(batch, None if identifiers is None else identifiers.to(weight))
+        # Computed and cached here, because compiled code would break its graph to compute it.
+        _ = batch.nodes.ids
         plan = self.encoder.plan(tokens.segments)
         links = (
             RowLinks(*self.tokenizer.incident_rows(batch, tokens))

@@ -27,7 +27,7 @@ def orthogonal_random_features(rows: Segments, dim: int, draws: Draws) -> Float[
 
 
 def _by_qr(gaussian: Float[Tensor, "rows columns"], rows: Segments, out: Float[Tensor, "rows dim"]) -> None:
-    """Segments of one length at a time. Signs are fixed by R's diagonal: bare QR is not Haar."""
+    """Segments of one length at a time. Signs are fixed by R's diagonal, because Q of a plain QR is not Haar."""
     for length, members in _by_length(rows.host_lengths):
         width, first = min(length, out.shape[1]), rows.starts.index_select(0, members.to(out.device))
         index = (first[:, None] + torch.arange(length, device=out.device)).flatten()
@@ -37,7 +37,7 @@ def _by_qr(gaussian: Float[Tensor, "rows columns"], rows: Segments, out: Float[T
 
 
 def _by_reflections(gaussian: Float[Tensor, "rows columns"], rows: Segments, out: Float[Tensor, "rows dim"]) -> None:
-    """Few launches and no wait for the device: lengths are padded to powers of two, from 16 on."""
+    """Lengths are padded to powers of two, from 16 on, so that there are few launches and no wait for the device."""
     powers = 2 ** torch.arange(4, 63)
     lengths = rows.host_lengths
     for width, members in _by_length(torch.where(lengths > 0, powers[torch.searchsorted(powers, lengths)], 0)):
@@ -60,7 +60,7 @@ def haar_columns(gaussian: Float[Tensor, "graphs n columns"]) -> Float[Tensor, "
     """
     v, count = gaussian.tril(), gaussian.shape[2]
     length = torch.linalg.vector_norm(v, dim=1)
-    # A node that is not there has a column of zeros; no other column has sign 0.
+    # A padded column is all zeros and gets sign 0, which keeps it zero; no other column has sign 0.
     sign = torch.where(v.diagonal(dim1=1, dim2=2) < 0, -1.0, 1.0).to(v.dtype) * (length > 0)
     v.diagonal(dim1=1, dim2=2).add_(sign * length)
     v = torch.nn.functional.normalize(v, dim=1)

@@ -24,12 +24,12 @@ def dropped_and_normed(
     dtype: torch.dtype,
 ) -> Float[Tensor, "tokens dim"]:
     """Input dropout, then the block's LayerNorm. The rate is a tensor so that compiled code serves every rate."""
-    kept = torch.where(torch.rand_like(tokens) < rate, 0.0, tokens / (1 - rate))
-    return F.layer_norm(kept, weight.shape, weight, bias).to(dtype)
+    dropped = torch.where(torch.rand_like(tokens) < rate, 0.0, tokens / (1 - rate))
+    return F.layer_norm(dropped, weight.shape, weight, bias).to(dtype)
 
 
 class FirstBlockScores(nn.Module):
-    """What of a model its first attention scores depend on, sharing its parameters.
+    """The parts of a model that its first attention scores depend on; parameters are shared with the model.
 
     With one of ``kinds`` the two type identifiers are made, and stay, equal. With ``factor`` w_in is the product of the
     tokenizer's matrices and one more [d, d], as in the authors' code; :meth:`fold` multiplies it into the tokenizer,
@@ -66,7 +66,7 @@ class FirstBlockScores(nn.Module):
         """w_in: a row for every entry of [P_u, P_v, e]."""
         parts = [] if self.ids is None else [self.ids.T]
         if self.kinds is not None:
-            # Equal rows with equal gradients stay equal.
+            # The mean gives both rows the same gradient, so that equal rows stay equal.
             parts.append(self.kinds if self.num_kinds == 2 else self.kinds.mean(0, keepdim=True))
         weight = torch.cat([*parts, self.null])
         return weight if self.factor is None else weight @ self.factor

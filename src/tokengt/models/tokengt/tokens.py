@@ -41,10 +41,11 @@ class TokensConfig:
         node_features: what the node features are.
         edge_features: what the edge features are.
         hyperedge_features: what the hyperedge features are.
-        graph_features: what is known of a graph as a whole; it is added to the [graph] token.
+        graph_features: what is known about a graph as a whole; it is embedded and added to the [graph] token.
         order: k; 2 for graphs. ``edge_index`` lists k-tuples. 1 for sets: nodes alone, [X_i, P_i, E].
-        layout: "directed", one token a listed edge (the paper: two an undirected edge), or "undirected", one token
-            for (u, v) and (v, u) together with pooled identifiers rho(P_u) + rho(P_v) (the paper's last appendix).
+        layout: "directed", one token per listed edge (as in the paper, two per undirected edge), or "undirected", one
+            token for (u, v) and (v, u) together, with pooled identifiers rho(P_u) + rho(P_v) (the paper's last
+            appendix).
         hyperedges: whether graphs may carry hyperedges, each one pooled token with the sum of its rho(P_v).
         graph_token: the special token [graph].
         null_token: the special token [null].
@@ -150,7 +151,8 @@ class Tokenizer(nn.Module):
     def __init__(self, dim: int, config: TokensConfig, identifiers: IdentifierConfig) -> None:
         super().__init__()
         self.config = config
-        # What a token is without features, identifiers and types, in the model's precision and on its device.
+        # What a token is without features, identifiers and types; a buffer, so that it follows the model's precision
+        # and device.
         self.register_buffer("blank", torch.zeros(dim), persistent=False)
         dropout = config.feature_dropout
         self.node_encoder = FeatureEncoder("node_features", config.node_features, dim, dropout)
@@ -160,7 +162,7 @@ class Tokenizer(nn.Module):
         self.type_embedding = nn.Embedding(config.num_types, dim) if config.type_ids else None
         specials = config.graph_token + config.null_token
         self.special_tokens = nn.Parameter(torch.zeros(specials, dim)) if specials else None
-        # First-order identifiers come one per token: nothing to concatenate or to pool.
+        # First-order identifiers come one per token, so there is nothing to concatenate or to pool.
         per_node = not (isinstance(identifiers, NoIds) or identifiers.first_order)
         pools = per_node and (config.layout == "undirected" or config.hyperedges)
         if config.pool_mlp and not pools:
@@ -227,7 +229,7 @@ class Tokenizer(nn.Module):
         order = self.config.order
         blank = torch.full((len(place), order), -1, device=device)
         endpoints = blank.index_copy(0, node_rows, nodes[:, None].expand(-1, order)).index_copy(0, edge_rows, index)
-        # Filled, not assigned: a number assigned to rows on a GPU travels there first, and the host waits for it.
+        # index_fill and not an assignment, for which the number would be copied to a GPU first while the host waits.
         all_kinds = torch.full_like(place, TokenKind.SPECIAL).index_fill(0, node_rows, TokenKind.NODE)
         all_kinds = all_kinds.index_copy(0, edge_rows, kinds).index_fill(0, hyperedge_rows, self.config.num_types - 1)
         tokens = TokenBatch(
@@ -246,11 +248,11 @@ class Tokenizer(nn.Module):
         if self.special_tokens is None:
             return None
         tokens = self.special_tokens.repeat(batch.num_graphs, 1)
-        known = self.graph_encoder(batch.graph_features)
-        if known is None:
+        descriptors = self.graph_encoder(batch.graph_features)
+        if descriptors is None:
             return tokens
         first = torch.arange(0, len(tokens), len(self.special_tokens), device=batch.device)
-        return tokens.index_add(0, first, known.to(tokens.dtype))
+        return tokens.index_add(0, first, descriptors.to(tokens.dtype))
 
     def _sum(self, rows: int, kinds: int | Tensor, *terms: Tensor | None) -> Tensor:
         """Features, identifiers and type identifiers of one kind of relation, as far as there are any."""
@@ -258,7 +260,7 @@ class Tokenizer(nn.Module):
         present += [term for term in terms if term is not None]
         if self.type_embedding is None and len(present) > 1:
             present = present[1:]
-        # One row stands for all where they share it.
+        # Where all rows are equal, a single row is computed and expanded.
         return sum(present[1:], start=present[0]).expand(rows, -1)
 
     def _types(self, kinds: int | Tensor, embedding: nn.Embedding) -> Tensor:
@@ -290,14 +292,15 @@ class Tokenizer(nn.Module):
         if merged is not None:
             assert self.id_pool is not None
             if isinstance(self.id_pool, nn.Linear):
-                # rho(P_u + P_v): identifiers have no gradient that would be added up by node.
+                # A linear rho gives rho(P_u + P_v) = rho(P_u) + rho(P_v). Summing first costs nothing in the gradient,
+                # since identifiers have none.
                 summed = ids.nodes.index_select(0, index[:, 0]) + ids.nodes.index_select(0, index[:, 1])
                 both: Tensor = self.id_pool(summed)
                 return both
             pooled: Tensor = self.id_pool(ids.nodes)
             return pooled.index_select(0, index[:, 0]) + pooled.index_select(0, index[:, 1])
         assert self.id_proj is not None
-        # [P_u, P_v]: rows of one gather lie side by side, a tuple's identifiers one after another.
+        # [P_u, P_v]: the identifiers of a tuple's nodes are selected one after another, so a view concatenates them.
         pairs = ids.nodes.index_select(0, index.flatten()).view(len(index), index.shape[1] * ids.nodes.shape[1])
         concatenated: Tensor = self.id_proj(pairs)
         return concatenated
@@ -316,7 +319,7 @@ class Tokenizer(nn.Module):
 def check_relations(batch: GraphBatch, config: TokensConfig) -> None:
     if config.order == 1 and batch.num_edges:
         raise ValueError(f"the batch has {batch.num_edges} edges; this model reads sets of nodes (tokens.order is 1)")
-    # An empty edge_index has two rows or more, so it says nothing of sets.
+    # An empty edge_index has two rows or more, so sets of nodes (order 1) are not compared here.
     if config.order > 1 and batch.order != config.order:
         raise ValueError(f"edge_index has {batch.order} rows; this model expects {config.order}")
     if batch.num_hyperedges and not config.hyperedges:
@@ -326,7 +329,7 @@ def check_relations(batch: GraphBatch, config: TokensConfig) -> None:
 
 
 def _pool(id_dim: int, dim: int, mlp: bool) -> nn.Module:
-    """rho."""
+    """rho, the map of identifiers before they are pooled."""
     if mlp:
         return nn.Sequential(nn.Linear(id_dim, dim), nn.GELU(), nn.Linear(dim, dim))
     return nn.Linear(id_dim, dim, bias=False)

@@ -3,7 +3,7 @@
 With gap = a min(1, epsilon) / sqrt(d_H) and d_H = k^2 d_p + 2 d_e, a head's wrong keys weigh at most e^-gap of a right
 one. Everything else is that number carried through linear maps and activations.
 
-The paper lets a -> infinity (Eq. 27) and states no rate; these are ours.
+The paper lets a -> infinity (Eq. 27) and states no rate; these bounds are our own.
 """
 
 import math
@@ -70,12 +70,12 @@ def attention_error(
     scale = sharpness / math.sqrt(layout.head_dim)
     total = largest = 0.0
     for nu in patterns(2 * order):
-        found = split_pattern(nu, order)
-        if nu == pattern or found.query != wanted.query or is_empty(nu, num_nodes):
+        split = split_pattern(nu, order)
+        if nu == pattern or split.query != wanted.query or is_empty(nu, num_nodes):
             continue
-        matches = zip(chain(*wanted.equal), chain(*found.equal), strict=True)
+        matches = zip(chain(*wanted.equal), chain(*split.equal), strict=True)
         score = (
-            1 + products[patterns(order).index(found.key)] + sum(1 if sign else -1 for sign, same in matches if same)
+            1 + products[patterns(order).index(split.key)] + sum(1 if sign else -1 for sign, same in matches if same)
         )
         weight = math.exp(-scale * (largest_score(pattern, order) - score))
         total, largest = total + count_keys(nu, order, num_nodes) * weight, max(largest, weight)
@@ -162,12 +162,12 @@ def ign_bound(
     slope = lipschitz(ign.config.activation)
     bound = torch.full((layers[0].weight.shape[1],), recipe.input_bound, dtype=torch.float64)
     off = torch.zeros_like(bound)
-    found = reaches(layers, num_nodes, recipe.input_bound, sigma.error)
-    for layer, reach in zip(layers[:-1], found[:-1], strict=True):
+    reach_by_layer = reaches(layers, num_nodes, recipe.input_bound, sigma.error)
+    for layer, reach in zip(layers[:-1], reach_by_layer[:-1], strict=True):
         off = slope * _deviation(layer, recipe, bound, off, sigma).amax(0) + sigma.error
         bound = reach.amax(0) + sigma.error
     last = _deviation(layers[-1], recipe, bound, off, identity_map())
-    return _through_readout(ign, recipe, found[-1], last)
+    return _through_readout(ign, recipe, reach_by_layer[-1], last)
 
 
 def _through_readout(
@@ -206,7 +206,7 @@ def _deviation(
     right = key_counts(order, recipe.num_nodes)
     wrong = torch.where(right > 0, recipe.num_nodes**order - right, 0.0)
     gap = logit_gap(order, layout.id_dim, recipe.sharpness, layout.types)
-    # No row can be off by more than 2 in sum.
+    # Both rows of weights sum to 1, so they cannot differ by more than 2 in sum.
     leak = torch.minimum(2 * right, 2 * math.exp(-gap) * wrong)
     classes = torch.tensor(query_classes(order))
     inherited = right[:, None] * torch.einsum("c,hco->ho", off, weight)

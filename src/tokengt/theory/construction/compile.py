@@ -112,8 +112,8 @@ def compile_ign(
         sharpness: a; attention is off by e^(-gap), gap = a min(1, type margin) / sqrt(d_H).
         input_bound: a bound on |X|.
         id_dim: d_p, at least n; None for n. Wider identifiers widen d_H and need more sharpness.
-        activation: the encoder's; None for the IGN's own, where the MLPs are exact. Another costs what
-            :func:`activation_map` says a layer.
+        activation: the encoder's; None for the IGN's own, where the MLPs are exact. Another one costs
+            what :func:`activation_map` says, in every layer.
         types: type identifiers; one-hot ones make the gates exact.
         pieces: points of GELU by ReLU.
     """
@@ -173,22 +173,22 @@ def reaches(
 ) -> list[Float[Tensor, "classes _"]]:
     """:func:`class_reach` of every layer, the input bound carried through: |sigma(z)| <= |z| for ReLU and GELU."""
     bound = torch.full((layers[0].weight.shape[1],), input_bound, dtype=torch.float64)
-    found = []
+    bounds = []
     for layer in layers:
-        found.append(class_reach(layer, num_nodes, bound))
-        bound = found[-1].amax(0) + sigma_error
-    if not all(bool(torch.isfinite(reach).all()) for reach in found):
+        bounds.append(class_reach(layer, num_nodes, bound))
+        bound = bounds[-1].amax(0) + sigma_error
+    if not all(bool(torch.isfinite(reach).all()) for reach in bounds):
         raise ValueError(f"input_bound {input_bound:g} grows beyond float64 in this network; give a smaller one")
-    return found
+    return bounds
 
 
 def layer_chain(layers: Sequence[EquivariantLinear], recipe: Recipe, sigma: ScalarMap, *, last: bool) -> list[Units]:
     """The MLPs of all blocks; with ``last`` the last one has no sigma and writes by class."""
-    found = reaches(layers, recipe.num_nodes, recipe.input_bound, sigma.error)
+    reach_by_layer = reaches(layers, recipe.num_nodes, recipe.input_bound, sigma.error)
     ends = [last and place == len(layers) - 1 for place in range(len(layers))]
     return [
         layer_units(layer, recipe.layout, reach, identity_map() if end else sigma, recipe.activation, last=end)
-        for layer, reach, end in zip(layers, found, ends, strict=True)
+        for layer, reach, end in zip(layers, reach_by_layer, ends, strict=True)
     ]
 
 
@@ -226,6 +226,7 @@ def _pour(layers: Sequence[EquivariantLinear], units: Sequence[Units], recipe: R
         pour_units(block.mlp, part)
     for parameter in model.head.parameters():
         parameter.zero_()
+    # Class counts and gates are right for this n and this bound only, so that any other input would give wrong numbers.
     guard = DomainGuard(layout.order, recipe.num_nodes, recipe.input_bound)
     model.tokenizer.register_forward_pre_hook(guard)
     return model
@@ -258,9 +259,9 @@ def _pour_readout(head: Head, ign: InvariantGraphNetwork, layout: Layout) -> Non
         start = layout.sums(gamma).start
         poured.weight[:, start : start + weight.shape[1]] = mixing @ weight[gamma].T
     poured.bias.copy_(mixing @ bias[0] + first.bias.cpu())
-    for mine, given in zip(others, rest, strict=True):
-        mine.weight.copy_(given.weight)
-        mine.bias.copy_(given.bias)
+    for target, source in zip(others, rest, strict=True):
+        target.weight.copy_(source.weight)
+        target.bias.copy_(source.bias)
 
 
 def _linears(module: nn.Module) -> list[nn.Linear]:

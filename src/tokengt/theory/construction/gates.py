@@ -20,13 +20,13 @@ from tokengt.theory.construction.layout import Layout
 
 Activation = Literal["relu", "gelu"]
 
-# GELU(z) is below 1e-300 in size from here on.
+# GELU(-z) is below 1e-300 in size from this z on.
 _GELU_ZERO = 40.0
-# ReLU(z) is zero from here on, with something in hand against rounding.
+# ReLU(-z) is zero from z = 0 on; the 1 is a margin against rounding.
 _RELU_ZERO = 1.0
-# ReLU by GELU: GELU(c z) / c; a power of two, so that scaling rounds nothing.
+# The c of ReLU(z) = GELU(c z) / c, nearly: a power of two, so that scaling by it makes no rounding error.
 RELU_SCALE = 2.0**40
-# GELU by ReLU: beyond this GELU is 0 or z but for 6e-9.
+# Where GELU is made of ReLUs: beyond +-6 GELU(z) is 0 or z, up to 6e-9.
 GELU_RANGE = 6.0
 
 
@@ -60,8 +60,8 @@ def activation_map(wanted: Activation, given: Activation, pieces: int = 128) -> 
     * The same: one unit, exact.
     * ReLU by GELU: GELU(c z) / c, within max_t t Phi(-t) / c = 0.17 / c everywhere. c is 2^40, so this costs 2e-13.
     * GELU by ReLU: linear interpolation at ``pieces`` + 1 equispaced points of [-6, 6], 0 below and z above. With
-      h = 12 / pieces it is within h^2 / 8 max|GELU''| + 6 Phi(-6) everywhere, max|GELU''| = sqrt(2 / pi). One unit a
-      point and class: this costs width.
+      h = 12 / pieces it is within h^2 / 8 max|GELU''| + 6 Phi(-6) everywhere, max|GELU''| = sqrt(2 / pi). One unit
+      per point and class is needed: this costs width.
     """
     one = torch.ones(1, dtype=torch.float64)
     if wanted == given:
@@ -72,7 +72,7 @@ def activation_map(wanted: Activation, given: Activation, pieces: int = 128) -> 
         raise ValueError(f"pieces is {pieces}; expected at least 2")
     points = torch.linspace(-GELU_RANGE, GELU_RANGE, pieces + 1, dtype=torch.float64)
     values = F.gelu(points)
-    # The tails are those of ReLU, so that nothing grows far out.
+    # Beyond the last points the map is 0 and z as ReLU is, so that its error does not grow there.
     values[0], values[-1] = 0.0, GELU_RANGE
     slopes = F.pad(values.diff() / points.diff(), (1, 0))
     slopes = torch.cat([slopes, torch.ones_like(one)])

@@ -9,7 +9,7 @@ from tokengt.batch import GraphBatch
 from tokengt.models.tokengt.identifiers import Identifiers
 from tokengt.ragged import Segments
 
-# Identifiers may be this far from orthonormal: float32 ones are, and add as much to the logits.
+# How far identifiers may be from orthonormal: those made in float32 are that far, and change the logits as little.
 _ORTHONORMAL = 1e-5
 
 

@@ -13,8 +13,8 @@ from tokengt.theory.scoring import TypeKind, type_identifiers, type_margin
 class Layout:
     """The channels of a token in the proofs, and the widths that follow.
 
-    The proofs keep a block of d channels a head. Heads whose queries are of the same class gamma are only ever added
-    up, so one block S_gamma a class is enough: bell(k) d channels instead of bell(2k) d.
+    The proofs keep one block of d channels per head. Heads whose queries are of the same class gamma are only ever
+    added up, so one block S_gamma per class is enough: bell(k) d channels instead of bell(2k) d.
 
     Args:
         order: k.

@@ -164,8 +164,8 @@ def layer_agreement(
     bound = layer_bound(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
     with torch.no_grad():
         wanted = layer(x.flatten(0, -2), *[Tuples.dense(num_nodes, order)] * 2).view(x.shape)
-        found = encode_tensor(model, x, ids)[..., :channels]
-    return _compare(found, wanted, bound)
+        measured = encode_tensor(model, x, ids)[..., :channels]
+    return _compare(measured, wanted, bound)
 
 
 def silenced_agreement(
@@ -261,13 +261,13 @@ def message_passing_agreement(
     model = compile_ign(ign, num_nodes, sharpness, 1.0)
     ids = orthonormal_ids(num_nodes, num_nodes, generator)
     with torch.no_grad():
-        found = model(tensor_graph(x), ids)
+        measured = model(tensor_graph(x), ids)
     wanted = pass_messages(layers, features, adjacency, activation, edge_features).sum(0, keepdim=True)
-    return _compare(found, wanted, ign_bound(ign, num_nodes, sharpness, 1.0))
+    return _compare(measured, wanted, ign_bound(ign, num_nodes, sharpness, 1.0))
 
 
 def random_message_layer(dim: int, out: int, generator: torch.Generator) -> MessagePassingLayer:
-    """Gaussian weights; messages as wide as the output, one feature an edge."""
+    """Gaussian weights; messages as wide as the output, one feature per edge."""
     shapes = ((dim, out), (dim, out), (1, out), (out,), (out, out), (dim, out), (out,))
     return MessagePassingLayer(*(torch.randn(shape, generator=generator, dtype=torch.float64) / 2 for shape in shapes))
 
@@ -275,7 +275,7 @@ def random_message_layer(dim: int, out: int, generator: torch.Generator) -> Mess
 def random_tensor(
     num_nodes: int, order: int, channels: int, bound: float, generator: torch.Generator
 ) -> Float[Tensor, "*nodes channels"]:
-    """Uniform in [-bound, bound], entries of that size among them."""
+    """Uniform numbers, scaled so that the largest one has the size ``bound``."""
     x = 2 * torch.rand(*[num_nodes] * order, channels, generator=generator, dtype=torch.float64) - 1
     return bound * (x / x.abs().max())
 

@@ -17,7 +17,7 @@ from tokengt.theory.construction.gates import Activation, apply_activation, gate
 from tokengt.theory.ign import EquivariantLinear, IGNConfig, InvariantGraphNetwork
 from tokengt.theory.partitions import EqualityPattern, patterns
 
-# Patterns (query i, j; key) of order 4 that the construction uses.
+# Patterns of order 4 that the construction uses: the first two labels are the query (i, j), the last two the key.
 _SELF_LOOP: EqualityPattern = (0, 0, 0, 0)
 _ROW: EqualityPattern = (0, 0, 0, 1)
 _EDGE: EqualityPattern = (0, 1, 0, 1)
@@ -107,8 +107,8 @@ def message_passing_ign(
 ) -> InvariantGraphNetwork:
     """The 2-IGN that gives sum_i h_i after all layers, for graphs of up to n nodes and |features| <= feature_bound.
 
-    It reads :func:`graph_tensor`, has two equivariant layers a layer of messages and one more that picks the diagonal,
-    and approximates nothing. Float64.
+    It reads :func:`graph_tensor`, has two equivariant layers per layer of messages and one more that picks the
+    diagonal. It is exact, and in float64.
     """
     _check_fit(layers)
     layers = [layer.double() for layer in layers]
