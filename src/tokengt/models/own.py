@@ -45,8 +45,8 @@ class OwnConfig(ModelConfig):
 class OwnModel(Model):
     """Any module whose ``forward`` takes a :class:`GraphBatch` and gives one row per graph, node or edge.
 
-    It may have ``embed(batch)`` and, for fine-tuning, ``head``. If its forward has a parameter called ``draw``, it is
-    given the number of the draw, that is, which of several random passes it is.
+    It may have ``embed(batch)``. If its forward has a parameter called ``draw``, it is given the number of the draw:
+    which of several random passes it is.
     """
 
     def __init__(self, module: nn.Module) -> None:
