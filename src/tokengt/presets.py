@@ -6,7 +6,7 @@ from typing import Literal
 
 from tokengt.attention import FavorConfig, SoftmaxConfig
 from tokengt.block import EncoderConfig
-from tokengt.interop.smiles import ATOM_CATEGORIES, BOND_CATEGORIES
+from tokengt.interop.molecules import MOLECULE_CATEGORIES
 from tokengt.models.contract import ModelConfig
 from tokengt.models.features import FeatureSpec
 from tokengt.models.gin import GinConfig
@@ -26,8 +26,8 @@ def _check_ids(ids: str) -> None:
 def molecule_tokens() -> TokensConfig:
     """OGB's 9 atom and 3 bond columns."""
     return TokensConfig(
-        node_features=FeatureSpec(categories=ATOM_CATEGORIES),
-        edge_features=FeatureSpec(categories=BOND_CATEGORIES),
+        node_features=FeatureSpec(categories=MOLECULE_CATEGORIES["node_features"]),
+        edge_features=FeatureSpec(categories=MOLECULE_CATEGORIES["edge_features"]),
     )
 
 
@@ -112,3 +112,5 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
 
 # Presets whose weights come with the package, and their folder in data/bundled (benchmarks/pretrain.py made them).
 PRETRAINED: dict[str, str] = {"small-pretrained": "small-pretrained"}
+# Settings of those presets that leave the trained weights as they are: fine-tuning makes a new head anyway.
+KEEPS_WEIGHTS = ("head.",)

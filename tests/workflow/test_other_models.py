@@ -1,5 +1,6 @@
 """Models that are no TokenGT go the same way: train, resume, predict, evaluate, embed, folds, fine-tuning."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,10 @@ def test_a_module_of_ones_own_is_trained_and_loaded_again(tmp_path: Path) -> Non
     assert again.embed(TEXTS[:4]).shape == (4, 8)
     with pytest.raises(ValueError, match=r"your own class MeanOfAtoms.*tokengt.load\(RUN, model=MeanOfAtoms"):
         load(tmp_path / "run")
-    assert "# MeanOfAtoms for y" in (tmp_path / "run" / "README.md").read_text()
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "# MeanOfAtoms for y" in card
+    assert "tokengt.load(RUN, model=MeanOfAtoms(...)).predict" in card
+    assert "tokengt predict" not in card
 
 
 def test_models_of_an_ensemble_of_ones_own_module_differ(tmp_path: Path) -> None:
@@ -140,3 +144,15 @@ def test_a_module_with_other_rows_than_the_task_is_one_sentence(tmp_path: Path) 
     with pytest.raises(ValueError, match=r"MeanOfAtoms gives \[1, 3\] for a batch of one graph; expected \[1, 1\]"):
         train(source, tmp_path / "run", target="y", model=MeanOfAtoms(3), settings=BRIEF, options=QUIET)
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_tokengt_that_is_built_already_keeps_its_config(tmp_path: Path) -> None:
+    """Its tables may be larger than this data needs: what is written down describes the weights that are there."""
+    from tokengt import TokenGT
+    from tokengt.presets import small
+
+    source = molecule_csv(tmp_path / "data.csv")
+    wide = replace(small(), dim=32, tokens=replace(small().tokens, null_token=True))
+    run = train(source, tmp_path / "run", target="y", model=TokenGT(wide), settings=BRIEF, options=QUIET)
+    assert run.spec.model == wide
+    assert (load(tmp_path / "run").predict(TEXTS).mean == run.predict(TEXTS).mean).all()

@@ -41,6 +41,8 @@ BOND_VOCABULARY: Mapping[str, tuple[int | str | bool, ...]] = {
 
 ATOM_CATEGORIES = tuple(len(values) for values in ATOM_VOCABULARY.values())
 BOND_CATEGORIES = tuple(len(values) for values in BOND_VOCABULARY.values())
+# The sizes of all vocabularies by the features of a graph that hold them: what a model of molecules is made for.
+MOLECULE_CATEGORIES = {"node_features": ATOM_CATEGORIES, "edge_features": BOND_CATEGORIES}
 
 TextKind = Literal["smiles", "molblock"]
 # A property's values so far, its getter, and the mark that a SMILES needs for the value to be other than 0.

@@ -37,12 +37,14 @@ class Description:
         summary: one line about its size and its parts.
         details: rows of the card's table of settings, such as ``{"identifiers": "laplacian, 16 dimensions"}``.
         tags: words by which the card can be searched.
+        own_class: for a module of a user's own: its class, which a reader of the card has to bring to load the run.
     """
 
     name: str
     summary: str
     details: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    own_class: str | None = None
 
 
 class ModelConfig(ABC):
@@ -86,6 +88,11 @@ class ModelConfig(ABC):
 
     def facts(self) -> Sequence[StructureFact]:
         """What the model needs to know about graphs besides their features: computed once, kept with the store."""
+        return ()
+
+    @property
+    def decided(self) -> Sequence[str]:
+        """Paths of fields that follow from the targets, so that no setting may change them."""
         return ()
 
     def meanings(self) -> Mapping[str, Any]:

@@ -9,6 +9,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
+from tokengt.data.store import Store
+from tokengt.interop.molecules import MOLECULE_CATEGORIES
 from tokengt.ragged import Segments
 from tokengt.validation import describe_features
 
@@ -44,6 +46,16 @@ class FeatureSpec:
         if self.categories:
             return f"{len(self.categories)} categories"
         return f"{self.width} floats" if self.width else "none"
+
+
+def spec_of(data: Store, name: FeatureField) -> FeatureSpec:
+    """What the features of a data set are.
+
+    Molecules have the fixed vocabularies of their featurisation, so that an element seen only later has its row; the
+    categories of other graphs are counted.
+    """
+    fixed = MOLECULE_CATEGORIES.get(name) if data.is_molecules else None
+    return FeatureSpec.of(getattr(data.graphs, name)) if fixed is None else FeatureSpec(categories=fixed)
 
 
 def multi_hot(index: Int[Tensor, "rows columns"], table: Float[Tensor, "entries dim"]) -> Float[Tensor, "rows entries"]:

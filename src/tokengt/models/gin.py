@@ -22,7 +22,7 @@ from tokengt.data.store import Store
 from tokengt.interop.pyg import as_batch
 from tokengt.level import Level
 from tokengt.models.contract import Description, Model, ModelConfig
-from tokengt.models.features import FeatureEncoder, FeatureSpec
+from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
 from tokengt.ragged import Segments, segment_sum
 
 
@@ -64,12 +64,11 @@ class GinConfig(ModelConfig):
         graphs = data.graphs
         if graphs.order != 2 or graphs.hyperedges.total:
             raise ValueError("a GIN passes messages along edges of two nodes; this data has larger ones: use tokengt")
-        fitted = replace(self, graph_features=FeatureSpec.of(graphs.graph_features))
-        if not (data.is_molecules and self.node_features != FeatureSpec()):
-            # Molecules keep the fixed vocabularies of their preset, so that an element seen only later has its row.
-            nodes, edges = FeatureSpec.of(graphs.node_features), FeatureSpec.of(graphs.edge_features)
-            fitted = replace(fitted, node_features=nodes, edge_features=edges)
-        return replace(fitted, level=data.manifest.level, out_dim=out_dim)
+        return replace(
+            self.refit(data, out_dim),
+            node_features=spec_of(data, "node_features"),
+            edge_features=spec_of(data, "edge_features"),
+        )
 
     def refit(self, data: Store, out_dim: int) -> "GinConfig":
         descriptors = FeatureSpec.of(data.graphs.graph_features)
@@ -78,6 +77,10 @@ class GinConfig(ModelConfig):
     @property
     def num_descriptors(self) -> int:
         return self.graph_features.width
+
+    @property
+    def decided(self) -> Sequence[str]:
+        return ("level", "out_dim")
 
     @property
     def float_features(self) -> Sequence[str]:

@@ -39,7 +39,8 @@ class OwnConfig(ModelConfig):
         )
 
     def describe(self) -> Description:
-        return Description(self.name, f"{self.name}, a module of your own, {self.parameters:,} parameters")
+        summary = f"{self.name}, a module of your own, {self.parameters:,} parameters"
+        return Description(self.name, summary, own_class=self.name)
 
 
 class OwnModel(Model):

@@ -20,7 +20,7 @@ from tokengt.batch import GraphBatch, Level
 from tokengt.data.store import Store
 from tokengt.interop.pyg import as_batch
 from tokengt.models.contract import Description, Model, ModelConfig
-from tokengt.models.features import FeatureEncoder, FeatureSpec
+from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
 from tokengt.ragged import segment_sum
 from tokengt.structure.adjacency import normalised_adjacency
 
@@ -58,11 +58,7 @@ class TwoLayersConfig(ModelConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
 
     def fit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
-        fitted = self.refit(data, out_dim)
-        if data.is_molecules and self.node_features != FeatureSpec():
-            # Molecules keep the fixed vocabularies of their preset, so that an element seen only later has its row.
-            return fitted
-        return replace(fitted, node_features=FeatureSpec.of(data.graphs.node_features))
+        return replace(self.refit(data, out_dim), node_features=spec_of(data, "node_features"))
 
     def refit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
         level = data.manifest.level
@@ -71,6 +67,10 @@ class TwoLayersConfig(ModelConfig):
         if data.graphs.graph_features is not None:
             raise ValueError(f"a {self.name} reads the features of nodes alone; leave the descriptors out")
         return replace(self, level=level, out_dim=out_dim)
+
+    @property
+    def decided(self) -> Sequence[str]:
+        return ("level", "out_dim")
 
     @property
     def float_features(self) -> Sequence[str]:

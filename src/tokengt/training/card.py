@@ -175,12 +175,13 @@ def _use(facts: CardFacts) -> str:
         needs.append(f"its molecules in the column {_code(facts.text_column)}")
     if facts.descriptors:
         needs.append(f"the numbers {', '.join(map(_code, facts.descriptors))}")
+    own = facts.model.own_class
+    load = "tokengt.load(RUN)" if own is None else f"tokengt.load(RUN, model={own}(...))"
     where = "`RUN` is the folder that holds this file."
+    where += f" `{own}` is the class of its author's own module, which these files do not hold." if own else ""
     where += f" The new file needs {' and '.join(needs)}." if needs else ""
-    return (
-        f"```bash\ntokengt predict RUN {file} --out out.csv\n```\n\n"
-        f"```python\nimport tokengt\n\ntokengt.load(RUN).predict({example})\n```\n\n{where}"
-    )
+    command = "" if own else f"```bash\ntokengt predict RUN {file} --out out.csv\n```\n\n"
+    return f"{command}```python\nimport tokengt\n\n{load}.predict({example})\n```\n\n{where}"
 
 
 def _limits(facts: CardFacts) -> str:

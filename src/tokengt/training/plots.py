@@ -54,8 +54,7 @@ def plot_curves(records: Sequence[Mapping[str, Any]], task: Task, file: Path, ru
         values = [_number((record.get("valid") or {}).get(task.metric)) for record in records]
         right.plot(epochs, values, color="C1", **style)
         _mark_best(task, epochs, values, left, right)
-        unit = "scaled squared error" if task.kind == "regression" else "cross entropy, nats"
-        left.set(xlabel="epoch", ylabel=f"loss per label ({unit})", title="Loss")
+        left.set(xlabel="epoch", ylabel=f"loss per label ({task.loss_name})", title="Loss")
         metric = _TITLES[task.metric]
         right.set(xlabel="epoch", ylabel=f"validation {metric}", title=f"Validation {metric}")
         _whole_epochs(epochs, left, right)

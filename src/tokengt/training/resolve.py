@@ -21,7 +21,7 @@ from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.own import as_model, copy_of
-from tokengt.presets import PRESETS, PRETRAINED
+from tokengt.presets import KEEPS_WEIGHTS, PRESETS, PRETRAINED
 from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest
 from tokengt.training.results import split_table
 from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
@@ -30,7 +30,6 @@ from tokengt.training.tasks import Task, guessed_kind, numbered_classes
 
 Say = Callable[[str], None]
 _TRAINED = "small-pretrained"
-_DECIDED = ("head.out_dim", "head.level", "out_dim", "level")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +69,9 @@ class Origin:
     module: Model | None = None
 
     def fitted(self, store: Store, out_dim: int) -> ModelConfig:
-        """The config for this data; a trained model keeps what its weights read."""
+        """The config for this data. A trained model keeps what its weights read, one that is built all of it."""
+        if self.module is not None:
+            return self.config
         return self.config.fit(store, out_dim) if self.start is None else self.config.refit(store, out_dim)
 
     def build(self, config: ModelConfig, seed: int, alone: bool) -> Model:
@@ -133,7 +134,7 @@ def chosen_preset(store: Store, request: TrainRequest) -> str:
 
     They know molecules without explicit hydrogens, and the model as it is but for its head.
     """
-    changed = any(not name.startswith("head.") for name in request.model_settings)
+    changed = any(not path.startswith(KEEPS_WEIGHTS) for path in request.model_settings)
     return _TRAINED if knows_molecules(store) and not changed else DEFAULT_PRESET
 
 
@@ -182,7 +183,7 @@ def _member(
 def _configured(config: ModelConfig, request: TrainRequest) -> ModelConfig:
     """The fitted config with what a person sets by hand: the last word, but for what follows from the targets."""
     for path in request.model_settings:
-        if path in _DECIDED:
+        if path in config.decided:
             raise ValueError(f"setting 'model.{path}' follows from the targets; choose it by target, task and level")
     return override(config, request.model_settings, "model")
 

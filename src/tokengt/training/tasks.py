@@ -99,6 +99,11 @@ class Task:
         return {"regression": "rmse", "binary": "roc_auc", "multiclass": "accuracy"}[self.kind]
 
     @property
+    def loss_name(self) -> str:
+        """What :meth:`loss_sum` sums up, with its unit."""
+        return "scaled squared error" if self.kind == "regression" else "cross entropy, nats"
+
+    @property
     def higher_is_better(self) -> bool:
         return self.kind != "regression"
 

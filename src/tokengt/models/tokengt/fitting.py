@@ -7,7 +7,7 @@ import torch
 from tokengt.batch import GraphBatch
 from tokengt.data.store import Store
 from tokengt.level import Level
-from tokengt.models.features import FeatureSpec
+from tokengt.models.features import spec_of
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds
 from tokengt.models.tokengt.tokens import TokensConfig
@@ -17,21 +17,23 @@ from tokengt.structure.tuples import merge_directions
 def fit_tokens(wanted: TokensConfig, data: Store) -> TokensConfig:
     """The tokens that were asked for, with the features of this data in place of their own.
 
-    Molecules keep the fixed vocabularies, so that an element seen only later has its row. Other graphs get one token
-    for both directions of an edge only when every edge has its reverse with the same features.
+    Graphs that are no molecules get one token for both directions of an edge only when every edge has its reverse with
+    the same features.
     """
     graphs = data.graphs
-    descriptors = FeatureSpec.of(graphs.graph_features)
+    tokens = replace(
+        wanted,
+        node_features=spec_of(data, "node_features"),
+        edge_features=spec_of(data, "edge_features"),
+        hyperedge_features=spec_of(data, "hyperedge_features"),
+        graph_features=spec_of(data, "graph_features"),
+    )
     if data.is_molecules:
-        return replace(wanted, graph_features=descriptors)
+        return tokens
     merge = graphs.order == 2 and wanted.layout == "undirected" and is_symmetric(graphs)
     hyperedges = graphs.hyperedges.total > 0
     return replace(
-        wanted,
-        node_features=FeatureSpec.of(graphs.node_features),
-        edge_features=FeatureSpec.of(graphs.edge_features),
-        hyperedge_features=FeatureSpec.of(graphs.hyperedge_features),
-        graph_features=descriptors,
+        tokens,
         order=graphs.order,
         hyperedges=hyperedges,
         layout="undirected" if merge else "directed",

@@ -24,6 +24,7 @@ from tokengt.config import kinds_of
 from tokengt.draws import Draws, GeneratorDraws, KeyedDraws, chain, mix
 from tokengt.models.tokengt.orthogonal import orthogonal_random_features
 from tokengt.ragged import Segments, interleave
+from tokengt.structure.facts import LaplacianVectors, StructureFact
 from tokengt.structure.laplacian import laplacian_eigenvectors, laplacian_fact
 
 IdentifierKind = Literal[
@@ -65,8 +66,19 @@ class DrawSource:
         return KeyedDraws(graph_keys(batch, self.draw))
 
 
+class _Ids:
+    """What the kinds of identifiers have in common."""
+
+    # Whether there is one identifier per token, as in the ablations of Table 1, instead of one per node.
+    first_order: ClassVar[bool] = False
+
+    def facts(self) -> tuple[StructureFact, ...]:
+        """What of the graphs' structure they are made of: worked out once for a data set."""
+        return ()
+
+
 @dataclass(frozen=True)
-class OrfIds:
+class OrfIds(_Ids):
     """Orthogonal random features: orthonormal rows in every graph of at most ``dim`` nodes.
 
     Args:
@@ -75,7 +87,6 @@ class OrfIds:
 
     kind: Literal["orf"] = field(default="orf", init=False)
     dim: int = 16
-    first_order: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_dim(self.dim)
@@ -85,7 +96,7 @@ class OrfIds:
 
 
 @dataclass(frozen=True)
-class LaplacianIds:
+class LaplacianIds(_Ids):
     """Eigenvectors of the normalised graph Laplacian.
 
     Args:
@@ -100,7 +111,6 @@ class LaplacianIds:
     which: Literal["lowest", "both_ends"] = "lowest"
     sign_flip: bool = True
     dropout: float = 0.0
-    first_order: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_dim(self.dim)
@@ -108,6 +118,9 @@ class LaplacianIds:
             raise ValueError(f"which is {self.which!r}; expected 'lowest' or 'both_ends'")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"identifier dropout is {self.dropout}; expected 0 or more and below 1")
+
+    def facts(self) -> tuple[StructureFact, ...]:
+        return (LaplacianVectors(self.dim, self.which),)
 
     def identify(self, batch: GraphBatch, source: DrawSource) -> Identifiers:
         """At evaluation, draw 0 is the eigenvectors in their canonical basis, which no choice of a solver affects.
@@ -131,12 +144,11 @@ class LaplacianIds:
 
 
 @dataclass(frozen=True)
-class NearOrthonormalIds:
+class NearOrthonormalIds(_Ids):
     """Random signs over sqrt(dim): any two rows are nearly orthogonal, whatever the number of nodes."""
 
     kind: Literal["near_orthonormal"] = field(default="near_orthonormal", init=False)
     dim: int = 16
-    first_order: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_dim(self.dim)
@@ -146,12 +158,11 @@ class NearOrthonormalIds:
 
 
 @dataclass(frozen=True)
-class RandomIds:
+class RandomIds(_Ids):
     """Gaussian rows of unit length."""
 
     kind: Literal["random"] = field(default="random", init=False)
     dim: int = 16
-    first_order: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_dim(self.dim)
@@ -161,7 +172,7 @@ class RandomIds:
 
 
 @dataclass(frozen=True)
-class FirstOrderOrfIds:
+class FirstOrderOrfIds(_Ids):
     """An ablation of Table 1: orthogonal random features, one per token, which do not say what an edge joins."""
 
     kind: Literal["orf_first_order"] = field(default="orf_first_order", init=False)
@@ -176,7 +187,7 @@ class FirstOrderOrfIds:
 
 
 @dataclass(frozen=True)
-class FirstOrderRandomIds:
+class FirstOrderRandomIds(_Ids):
     """An ablation of Table 1: Gaussian rows of unit length, one per token, which do not say what an edge joins."""
 
     kind: Literal["random_first_order"] = field(default="random_first_order", init=False)
@@ -191,12 +202,11 @@ class FirstOrderRandomIds:
 
 
 @dataclass(frozen=True)
-class NoIds:
+class NoIds(_Ids):
     """No identifiers: P has no columns."""
 
     kind: Literal["none"] = field(default="none", init=False)
     dim: ClassVar[int] = 0
-    first_order: ClassVar[bool] = False
 
     def identify(self, batch: GraphBatch, source: DrawSource) -> None:
         return None

@@ -24,7 +24,7 @@ from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, given_identifiers, identify
 from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
-from tokengt.structure.facts import LaplacianVectors, StructureFact
+from tokengt.structure.facts import StructureFact
 from tokengt.structure.tuples import with_merged_edges
 from tokengt.tracing import eager_only
 from tokengt.transformer import Encoder, RowLinks
@@ -71,6 +71,10 @@ class TokenGTConfig(ModelConfig):
         return self.tokens.graph_features.width
 
     @property
+    def decided(self) -> Sequence[str]:
+        return ("head.level", "head.out_dim")
+
+    @property
     def float_features(self) -> Sequence[str]:
         return tuple(name for name in ("node_features", "edge_features") if getattr(self.tokens, name).width)
 
@@ -78,9 +82,8 @@ class TokenGTConfig(ModelConfig):
         return TokenGT(self)
 
     def facts(self) -> Sequence[StructureFact]:
-        """The eigenvectors, so that no step decomposes a matrix."""
-        ids = self.identifiers
-        return (LaplacianVectors(ids.dim, ids.which),) if isinstance(ids, LaplacianIds) else ()
+        """What the identifiers are made of, so that no step works it out."""
+        return self.identifiers.facts()
 
     def meanings(self) -> Mapping[str, Any]:
         ids, encoder = self.identifiers, self.encoder
