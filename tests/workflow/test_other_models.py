@@ -1,7 +1,8 @@
 """Models that are no TokenGT go the same way: train, resume, predict, evaluate, embed, folds, fine-tuning."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,6 +12,12 @@ from torch import Tensor, nn
 from tests.workflow.small import QUIET, molecule_csv, molecules
 from tokengt import GraphBatch, Predictor, TrainOptions, evaluate, load, train
 from tokengt.config import to_dict
+from tokengt.data.store import Store
+from tokengt.models.contract import Description, Model, ModelConfig
+from tokengt.models.kinds import KINDS
+from tokengt.presets import PRESETS
+from tokengt.ragged import segment_sum
+from tokengt.structure.facts import HopDistances, StructureFact, fact_of
 from tokengt.training import progress
 from tokengt.workflow.fitting import finetune
 
@@ -156,3 +163,57 @@ def test_a_tokengt_that_is_built_already_keeps_its_config(tmp_path: Path) -> Non
     run = train(source, tmp_path / "run", target="y", model=TokenGT(wide), settings=BRIEF, options=QUIET)
     assert run.spec.model == wide
     assert (load(tmp_path / "run").predict(TEXTS).mean == run.predict(TEXTS).mean).all()
+
+
+@dataclass(frozen=True)
+class HopsConfig(ModelConfig):
+    """A model that asks for a fact per pair of nodes: how far apart they are."""
+
+    kind: Literal["hops"] = field(default="hops", init=False)
+    out_dim: int = 1
+
+    def fit(self, data: Store, out_dim: int) -> "HopsConfig":
+        return HopsConfig(out_dim=out_dim)
+
+    def build(self) -> "Hops":
+        return Hops(self)
+
+    def describe(self) -> Description:
+        return Description("Hops", "the mean distance of two atoms")
+
+    def facts(self) -> tuple[StructureFact, ...]:
+        return (HopDistances(8),)
+
+
+class Hops(Model):
+    def __init__(self, config: HopsConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.head = nn.Linear(1, config.out_dim)
+        self.carried: list[bool] = []
+
+    def forward(self, batch: GraphBatch, *, draw: int = 0) -> Tensor:
+        (fact,) = self.config.facts()
+        self.carried.append(batch.fact(fact.name) is not None)
+        hops = fact_of(batch, fact).float()[:, None]
+        return self.head(segment_sum(hops, batch.nodes.pairs) / batch.nodes.lengths[:, None] ** 2)  # type: ignore[no-any-return]
+
+
+def test_facts_per_pair_are_worked_out_once_and_kept_with_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "hops", HopsConfig)
+    monkeypatch.setitem(PRESETS, "hops", HopsConfig)
+    built: list[Hops] = []
+    monkeypatch.setattr(HopsConfig, "build", lambda self: built.append(Hops(self)) or built[-1])
+    source = molecule_csv(tmp_path / "data.csv")
+    run = train(source, tmp_path / "run", target="y", preset="hops", settings=BRIEF, options=QUIET)
+    trained = next(model for model in built if model.carried)
+    assert all(trained.carried), "every batch of training carries its part of the fact"
+    assert list((tmp_path / "run" / "store" / "cache").glob("*hop*.safetensors"))
+    # A molecule that no store has seen: the model asks, and the fact is worked out on the spot.
+    ethane, propane = run.predict(["CC", "CCC"]).mean[:, 0]
+    weight, bias = (float(part.detach().flatten()[0]) for part in run.members[0].model.head.parameters())  # type: ignore[union-attr]
+    task = run.task
+    assert ethane == pytest.approx(task.mean[0] + task.scale[0] * (weight * 2 / 4 + bias), rel=1e-4)
+    assert propane == pytest.approx(task.mean[0] + task.scale[0] * (weight * 8 / 9 + bias), rel=1e-4)
