@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 from tokengt.accelerate import rows as row_functions
-from tokengt.accelerate.encoder import FastEncoder
+from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.attention import SoftmaxConfig
 from tokengt.block import EncoderConfig
 from tokengt.ragged import Segments

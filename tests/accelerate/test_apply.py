@@ -10,7 +10,7 @@ from torch import nn
 from tests.graphs import odd_graphs, small_model
 from tokengt import GraphBatch
 from tokengt.accelerate import accelerate, forget, steps_replayed
-from tokengt.accelerate.encoder import FastEncoder
+from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.block import EncoderConfig
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.transformer import Encoder

@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 import torch
 from torch import nn
 
-from tokengt.accelerate.encoder import FastEncoder
+from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.transformer import Encoder
 
 M = TypeVar("M", bound=nn.Module)

@@ -1,4 +1,4 @@
-"""Blocks that leave what they add to the next one; with the kernels themselves in ``block_cases.py``."""
+"""Blocks that leave what they add to the next one; with the kernels themselves in ``fast_block_cases.py``."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokengt.accelerate import block as fast_block
+from tokengt.accelerate import fast_block
 from tokengt.accelerate import rows as row_functions
-from tokengt.accelerate.block import takes_rows
-from tokengt.accelerate.encoder import FastEncoder
+from tokengt.accelerate.fast_block import takes_rows
+from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.accelerate.rows import Branch, fits
 from tokengt.block import Block, EncoderConfig
 from tokengt.ragged import Segments

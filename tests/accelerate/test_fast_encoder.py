@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokengt.accelerate.encoder import FastEncoder
+from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.accelerate.replaying import Replayer
 from tokengt.accelerate.sizes import Size
 from tokengt.attention import AttentionPlan, FavorConfig, SoftmaxConfig

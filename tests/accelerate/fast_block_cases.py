@@ -13,9 +13,9 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 from packed_cases import DEVICE
 
-from tokengt.accelerate import block as fast_block
+from tokengt.accelerate import fast_block
 from tokengt.accelerate import rows as row_functions
-from tokengt.accelerate.encoder import FastEncoder
+from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.attention import SoftmaxConfig
 from tokengt.block import EncoderConfig
 from tokengt.kernels import rows as kernels

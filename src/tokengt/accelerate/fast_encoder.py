@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.accelerate.block import FastBlock, run_block
 from tokengt.accelerate.compiling import compiled, leave_sizes_open
+from tokengt.accelerate.fast_block import FastBlock, run_block
 from tokengt.accelerate.replaying import Replayer
 from tokengt.accelerate.rows import Branch
 from tokengt.attention import AttentionConfig, AttentionPlan, SoftmaxAttention
