@@ -246,7 +246,7 @@ def test_a_config_that_was_edited_is_one_sentence(run: Path, tmp_path: Path) -> 
     data = json.loads((folder / "config.json").read_text())
     data["model"]["dim"] = "wide"
     (folder / "config.json").write_text(json.dumps(data))
-    with pytest.raises(ValueError, match=r"model\.dim is 'wide'; expected a whole number"):
+    with pytest.raises(ValueError, match=r"config\.json\.dim is 'wide'; expected a whole number"):
         load(folder)
 
 
@@ -265,3 +265,24 @@ def test_runs_of_the_first_format_predict_what_they_did(name: str) -> None:
     predictions = old.predict(expected["smiles"])
     assert np.abs(predictions.mean[:, 0] - expected["predicted"]).max() < 1e-5
     assert np.abs(old.embed(expected["smiles"][:2]) - expected["embedded"]).max() < 1e-5
+
+
+def test_a_run_of_the_first_format_is_not_torn_by_an_attempt_to_resume_it(tmp_path: Path) -> None:
+    """A finished one is loaded; an unfinished one is refused before a byte of it is written."""
+    old = tmp_path / "old"
+    shutil.copytree(Path(__file__).parent / "fixtures" / "format_1" / "softmax", old)
+    before = {file.name: file.read_bytes() for file in old.iterdir() if file.is_file()}
+    finished = tokengt.train(old / "store", old, resume=True, options=TrainOptions(quiet=True))
+    assert np.isfinite(finished.predict(TEXTS[:2]).mean).all()
+    (old / "summary.json").unlink()
+    with pytest.raises(ValueError, match=r"begun by an older version of tokengt.*finish it with that version"):
+        tokengt.train(old / "store", old, resume=True, options=TrainOptions(quiet=True))
+    assert all((old / name).read_bytes() == content for name, content in before.items() if name != "summary.json")
+
+
+def test_a_strangers_config_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"mine": 1}')
+    with pytest.raises(ValueError, match="exists and holds other files"):
+        train_small(molecule_csv(tmp_path / "data.csv"), tmp_path / "run", "y")
+    assert (tmp_path / "run" / "config.json").read_text() == '{"mine": 1}'

@@ -16,6 +16,10 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 T = TypeVar("T")
 
 
+class BadSetting(ValueError):
+    """A field that does not exist, or a value of another type: wrong whatever the other settings are."""
+
+
 def to_dict(config: Any) -> dict[str, Any]:
     """All fields, nested ones too; a class that has a kind always says it."""
     return dataclasses.asdict(config)
@@ -30,11 +34,11 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
         ValueError: one sentence with the dotted path of what is unknown, missing or of another type.
     """
     if not isinstance(data, Mapping):
-        raise ValueError(f"{where} is {data!r}; expected the settings of a {cls.__name__}")
+        raise BadSetting(f"{where} is {data!r}; expected the settings of a {cls.__name__}")
     fields, hints, values = _fields(cls), get_type_hints(cls), {}
     for name, value in data.items():
         if name not in fields:
-            raise ValueError(_unknown_field(cls, name, where))
+            raise BadSetting(_unknown_field(cls, name, where))
         place = f"{where}.{name}"
         kinds = _kinds(fields[name], hints[name])
         values[name] = _restored(hints[name], value, place) if kinds is None else _of_kind(kinds, value, place)
@@ -44,9 +48,9 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
 def union_from_dict(options: Mapping[str, type[T]], data: Any, where: str = "config") -> T:
     """Rebuild a config of one of several classes: its ``kind`` says which."""
     if not isinstance(data, Mapping):
-        raise ValueError(f"{where} is {data!r}; expected settings with a kind, one of {', '.join(options)}")
+        raise BadSetting(f"{where} is {data!r}; expected settings with a kind, one of {', '.join(options)}")
     if "kind" not in data:
-        raise ValueError(f"{where}.kind is missing; expected one of {', '.join(options)}")
+        raise BadSetting(f"{where}.kind is missing; expected one of {', '.join(options)}")
     return from_dict(_chosen(options, data["kind"], where), data, where)
 
 
@@ -77,7 +81,7 @@ def _changed(cls: type[T], start: Mapping[str, Any], settings: Mapping[str, Any]
     for path, value in settings.items():
         name, _, rest = path.partition(".")
         if name not in fields:
-            raise ValueError(_unknown_field(cls, name, where))
+            raise BadSetting(_unknown_field(cls, name, where))
         grouped.setdefault(name, {})[rest] = value
     values = dict(start)
     for name, inner in grouped.items():
@@ -94,10 +98,10 @@ def _changed_field(
     if "" in inner:
         whole = _whole_field(hint, kinds, classes, value, inner[""], where)
         if len(inner) > 1:
-            raise ValueError(f"{where} is set as a whole and in parts; expected one of the two")
+            raise BadSetting(f"{where} is set as a whole and in parts; expected one of the two")
         return whole
     if not classes:
-        raise ValueError(f"{where} is one value; {where}.{next(iter(inner))} does not exist")
+        raise BadSetting(f"{where} is one value; {where}.{next(iter(inner))} does not exist")
     if kinds is None:
         return _changed(classes[0], {} if value is None else _values(value), inner, where)
     if "kind" in inner:
@@ -105,7 +109,7 @@ def _changed_field(
     elif value is not None:
         cls = type(value)
     else:
-        raise ValueError(f"{where}.kind is missing; expected one of {', '.join(kinds)}")
+        raise BadSetting(f"{where}.kind is missing; expected one of {', '.join(kinds)}")
     # The kind is left out of the values that are carried over, because every class has a kind of its own.
     old = {} if value is None else _values(value)
     shared = {name: setting for name, setting in old.items() if name in _fields(cls) and name != "kind"}
@@ -120,7 +124,7 @@ def _whole_field(
     if isinstance(value, (Mapping, *classes)):
         return _restored(hint, value, where) if kinds is None else _of_kind(kinds, value, where)
     names = _fields(classes[0] if old is None else type(old))
-    raise ValueError(f"{where} has several settings; expected one of {', '.join(f'{where}.{name}' for name in names)}")
+    raise BadSetting(f"{where} has several settings; expected one of {', '.join(f'{where}.{name}' for name in names)}")
 
 
 def _setting(hint: Any, value: Any, where: str) -> Any:
@@ -150,14 +154,14 @@ def _read(hint: Any, text: str, where: str) -> Any:
     """Text as a value of a type that has no parts."""
     if hint is bool:
         if text.lower() not in ("true", "false"):
-            raise ValueError(f"{where} is {text!r}; expected true or false")
+            raise BadSetting(f"{where} is {text!r}; expected true or false")
         return text.lower() == "true"
     if hint not in (int, float):
         return _restored(hint, text, where)
     try:
         return hint(text)
     except ValueError:
-        raise ValueError(f"{where} is {text!r}; expected {_WORDS[hint]}") from None
+        raise BadSetting(f"{where} is {text!r}; expected {_WORDS[hint]}") from None
 
 
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -170,7 +174,7 @@ def _restored(hint: Any, value: Any, where: str) -> Any:
         return _restored_union(hint, value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise ValueError(f"{where} is {value!r}; expected a list")
+            raise BadSetting(f"{where} is {value!r}; expected a list")
         places = enumerate(zip(_entries(hint, value, where), value, strict=True))
         return tuple(_restored(entry, part, f"{where}[{place}]") for place, (entry, part) in places)
     if _dataclasses(hint):
@@ -178,16 +182,16 @@ def _restored(hint: Any, value: Any, where: str) -> Any:
     if origin is Literal:
         # In Python True equals 1, so the types are compared as well.
         if not any(value == option and type(value) is type(option) for option in get_args(hint)):
-            raise ValueError(_unknown_value(value, map(str, get_args(hint)), where))
+            raise BadSetting(_unknown_value(value, map(str, get_args(hint)), where))
         return value
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
-            raise ValueError(f"{where} is {value!r}; expected names with their values")
+            raise BadSetting(f"{where} is {value!r}; expected names with their values")
         entry = (get_args(hint) or (Any, Any))[1]
         return {name: _restored(entry, part, f"{where}.{name}") for name, part in value.items()}
     # Exact types are compared, because isinstance would take a bool for an int.
     if hint in _WORDS and type(value) is not hint and not (hint is float and type(value) is int):
-        raise ValueError(f"{where} is {value!r}; expected {_WORDS[hint]}")
+        raise BadSetting(f"{where} is {value!r}; expected {_WORDS[hint]}")
     return value
 
 
@@ -216,7 +220,7 @@ def _of_kind(kinds: Mapping[str, type], value: Any, where: str) -> Any:
 
 def _chosen(kinds: Mapping[str, type[T]], kind: Any, where: str) -> type[T]:
     if not isinstance(kind, str) or kind not in kinds:
-        raise ValueError(_unknown_value(kind, kinds, f"{where}.kind"))
+        raise BadSetting(_unknown_value(kind, kinds, f"{where}.kind"))
     return kinds[kind]
 
 
@@ -225,7 +229,7 @@ def _construct(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     for name, field in fields.items():
         has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         if field.init and not has_default and name not in values:
-            raise ValueError(f"{where}.{name} is missing; expected a {cls.__name__} to have it")
+            raise BadSetting(f"{where}.{name} is missing; expected a {cls.__name__} to have it")
     # A field that the constructor does not take, such as a kind, has the class's own value and was only checked.
     return cls(**{name: value for name, value in values.items() if fields[name].init})
 
@@ -261,7 +265,7 @@ def _entries(hint: Any, parts: Any, where: str) -> list[Any]:
     inner = get_args(hint)
     entries = [inner[0]] * len(parts) if inner[1:] == (...,) else list(inner)
     if len(entries) != len(parts):
-        raise ValueError(f"{where} has {len(parts)} entries; expected {len(entries)}")
+        raise BadSetting(f"{where} has {len(parts)} entries; expected {len(entries)}")
     return entries
 
 

@@ -17,9 +17,10 @@ from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
 from tokengt.interop.smiles import batch_of_molecules
 from tokengt.models.contract import Model, ModelConfig
-from tokengt.models.own import as_model, copy_of
+from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.models.passes import Over, Prediction, check_passes, run_passes, summarise
 from tokengt.models.pretrained import CONFIG, WEIGHTS, read_weights, restore
+from tokengt.structure.facts import with_facts
 from tokengt.training.processes import Device, DeviceConfig
 from tokengt.training.spec import Descriptors, RunSpec, read_run
 from tokengt.training.tasks import Task
@@ -62,8 +63,12 @@ class Trained:
 
     def passes(self, batch: GraphBatch, draws: int, over: Over) -> list[Float[Tensor, "rows out"]]:
         """Predictions of every draw: the same numbers every time they are asked for."""
+        batch = with_facts(batch, self.model.config.facts())
         outputs = run_passes(self.model, draws, over, lambda draw: self.model(batch, draw=draw))
         return [self.task.predictions(output).cpu() for output in outputs]
+
+    def embed(self, batch: GraphBatch) -> Float[Tensor, "graphs width"]:
+        return self.model.embed(with_facts(batch, self.model.config.facts())).float().cpu()
 
 
 class Predictor:
@@ -180,7 +185,7 @@ class Predictor:
         batches, vectors = self._batches(graphs), []
         for places in batches:
             parts = [
-                member.model.embed(own.select(places).to(self.device)).float().cpu()
+                member.embed(own.select(places).to(self.device))
                 for member, own in zip(self.members, inputs, strict=True)
             ]
             vectors.append(torch.cat(parts, 1))
@@ -222,6 +227,10 @@ def _restored(home: Path, config: ModelConfig, given: nn.Module | None, device: 
     if given is None:
         return restore(config.build, read_weights(home), home, device)
     own = as_model(given)
+    if isinstance(own.config, OwnConfig) and isinstance(config, OwnConfig) and own.config != config:
+        same = own.config.name == config.name
+        what = f"your {config.name} is built with other layers" if same else f"model is a {own.config.name}"
+        raise ValueError(f"{home} was trained with a {config.name}; {what}; expected one like that which was trained")
     if own.config.kind != config.kind:
         raise ValueError(
             f"{home / CONFIG} describes a model of kind {config.kind!r}; leave out model=: it can be built"

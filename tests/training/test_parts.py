@@ -32,10 +32,10 @@ def test_rows_of_every_level() -> None:
     assert graphs.level_rows("edge").host.tolist() == [0, 1, 3]
 
 
-def test_labels_a_graph_by_hand() -> None:
+def test_labels_per_graph_by_hand() -> None:
     targets = torch.tensor([[1.0, NAN], [NAN, NAN], [0.0, 2.0], [3.0, NAN], [NAN, 1.0]], dtype=torch.float64)
     parts = parts_of(two_graphs(), targets, "node", split([0], [1], []), by_row=False)
-    assert parts.labels_a_graph(parts.train).tolist() == [1, 4]
+    assert parts.labels_per_graph(parts.train).tolist() == [1, 4]
     assert parts.train.places.tolist() == [0]
 
 
@@ -46,8 +46,8 @@ def test_rows_show_the_labels_of_their_part_only() -> None:
     assert parts.valid.places.tolist() == [0]
     assert parts.test.places.tolist() == [1]
     assert torch.isnan(parts.train.targets).flatten().tolist() == [False, True, True, False, True]
-    assert parts.labels_a_graph(parts.train).tolist() == [1, 1]
-    assert parts.labels_a_graph(parts.test).tolist() == [0, 2]
+    assert parts.labels_per_graph(parts.train).tolist() == [1, 1]
+    assert parts.labels_per_graph(parts.test).tolist() == [0, 2]
     assert parts.test.targets.flatten()[[2, 4]].tolist() == [2.0, 4.0]
 
 

@@ -70,6 +70,16 @@ def test_two_processes_that_share_the_weights_lose_as_one(source: Path, alone: P
     assert_same_losses(folder, alone)
 
 
+def test_message_passing_is_trained_by_processes_that_share_its_weights(source: Path) -> None:
+    """Its pieces are taken apart again before the loss: nothing may ask for them whole."""
+    folder = source.with_name("gin")
+    small = {"model.dim": 16, "model.num_layers": 2, "training.epochs": 1}
+    train_with(2, source, folder, "--strategy", "fsdp", "--preset", "gin-vn", recipe=small)
+    losses = [json.loads(line)["valid_loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert len(losses) == 1
+    assert losses[0] > 0
+
+
 @pytest.mark.parametrize("parts", [2, 3])
 def test_a_step_in_parts_is_the_same_step(source: Path, alone: Path, parts: int) -> None:
     folder = source.with_name(f"parts-{parts}")

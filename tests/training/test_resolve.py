@@ -122,3 +122,17 @@ def test_a_request_names_one_model() -> None:
         TrainRequest(freeze=True)
     with pytest.raises(ValueError, match=r"setting model\.dim is for presets"):
         TrainRequest(model=torch.nn.Linear(1, 1), settings={"model.dim": 3})
+
+
+def test_a_kind_that_is_switched_is_fitted_to_the_data(tmp_path: Path) -> None:
+    """One graph's eigenvectors keep their signs, whichever preset they were switched from."""
+    settings = {"model.identifiers.kind": "laplacian"}
+    (member,) = resolved(graph_store([ring(9)], "node"), tmp_path, preset="regression-orf", settings=settings)
+    assert not member.spec.model.identifiers.sign_flip  # type: ignore[attr-defined]
+
+
+def test_settings_that_fit_the_data_and_not_the_preset_are_taken(tmp_path: Path) -> None:
+    """The presets are made for molecules: features of this width go together with the data only."""
+    store = graph_store([ring(4), ring(5)], "node")
+    (member,) = resolved(store, tmp_path, preset="gin", settings={"model.node_features.width": 1})
+    assert member.spec.model.node_features.width == 1  # type: ignore[attr-defined]

@@ -9,16 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.training.stores import molecule_store
 from tests.workflow.small import QUIET, molecule_csv, molecules
-from tokengt import GraphBatch, Predictor, TrainOptions, evaluate, load, train
+from tokengt import GraphBatch, Predictor, TokenGT, TrainOptions, evaluate, load, train
 from tokengt.config import to_dict
 from tokengt.data.store import Store
 from tokengt.models.contract import Description, Model, ModelConfig
 from tokengt.models.kinds import KINDS
-from tokengt.presets import PRESETS
+from tokengt.presets import PRESETS, small
 from tokengt.ragged import segment_sum
 from tokengt.structure.facts import HopDistances, StructureFact, fact_of
 from tokengt.training import progress
+from tokengt.training.request import TrainRequest
+from tokengt.training.resolve import resolve
 from tokengt.workflow.fitting import finetune
 
 TEXTS = molecules(30)[0]
@@ -72,6 +75,9 @@ def test_gin_with_virtual_node_is_trained_predicts_evaluates_and_embeds(tmp_path
     assert "| virtual node | yes |" in card
     over_dropout = run.predict(TEXTS, draws=3, over="dropout")
     assert over_dropout.std is not None
+    assert (run.predict(TEXTS).mean == predicted[:-1]).all(), "draws over dropout leave the moments of batch norm alone"
+    shapes = run.predict(["CCO", *TEXTS], draws=3, over="dropout").mean.shape
+    assert shapes == (31, 1)
     with pytest.raises(ValueError, match="no identifiers to draw"):
         run.predict(TEXTS, draws=3)
 
@@ -148,16 +154,13 @@ def test_models_of_an_ensemble_of_ones_own_module_differ(tmp_path: Path) -> None
 
 def test_a_module_with_other_rows_than_the_task_is_one_sentence(tmp_path: Path) -> None:
     source = molecule_csv(tmp_path / "data.csv")
-    with pytest.raises(ValueError, match=r"MeanOfAtoms gives \[1, 3\] for a batch of one graph; expected \[1, 1\]"):
+    with pytest.raises(ValueError, match=r"MeanOfAtoms gives \[2, 3\] for a batch of 2 graphs; expected \[2, 1\]"):
         train(source, tmp_path / "run", target="y", model=MeanOfAtoms(3), settings=BRIEF, options=QUIET)
     assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_a_tokengt_that_is_built_already_keeps_its_config(tmp_path: Path) -> None:
     """Its tables may be larger than this data needs: what is written down describes the weights that are there."""
-    from tokengt import TokenGT
-    from tokengt.presets import small
-
     source = molecule_csv(tmp_path / "data.csv")
     wide = replace(small(), dim=32, tokens=replace(small().tokens, null_token=True))
     run = train(source, tmp_path / "run", target="y", model=TokenGT(wide), settings=BRIEF, options=QUIET)
@@ -217,3 +220,62 @@ def test_facts_per_pair_are_worked_out_once_and_kept_with_the_store(
     task = run.task
     assert ethane == pytest.approx(task.mean[0] + task.scale[0] * (weight * 2 / 4 + bias), rel=1e-4)
     assert propane == pytest.approx(task.mean[0] + task.scale[0] * (weight * 8 / 9 + bias), rel=1e-4)
+
+
+def test_several_models_of_a_tokengt_that_was_handed_over_start_as_tokengts_do(tmp_path: Path) -> None:
+    """Layers reset themselves to PyTorch's usual weights, which are fifty times as large as this model's."""
+    built = resolve(
+        TrainRequest(model=TokenGT(replace(small(), dim=32)), ensemble=2), molecule_store(12), None, tmp_path, print
+    )
+    first, second = (member.build() for member in built)
+    table = "tokenizer.node_encoder.table.weight"
+    assert 0.01 < float(first.state_dict()[table].std()) < 0.03
+    assert not torch.equal(first.state_dict()[table], second.state_dict()[table])
+
+
+def test_a_module_that_cannot_read_a_batch_is_one_sentence(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv")
+    with pytest.raises(ValueError, match=r"Linear cannot read a batch of 2 graphs .*takes a GraphBatch"):
+        train(source, tmp_path / "run", target="y", model=nn.Linear(1, 1), settings=BRIEF, options=QUIET)
+
+
+def test_another_module_of_the_same_name_does_not_go_on_with_a_run(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv")
+    train(source, tmp_path / "run", target="y", model=MeanOfAtoms(), settings=BRIEF, options=QUIET)
+    other = MeanOfAtoms()
+    other.extra = nn.Tanh()
+    with pytest.raises(ValueError, match=r"was begun with other settings: model\.layers"):
+        train(source, tmp_path / "run", target="y", model=other, settings=BRIEF, options=QUIET, resume=True)
+
+
+class ForgetsToPool(MeanOfAtoms):
+    """Right for one graph, wrong for two."""
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        return super().forward(batch).mean(0, keepdim=True)
+
+
+def test_rows_that_are_right_for_one_graph_only_are_found_before_training(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv")
+    with pytest.raises(ValueError, match=r"ForgetsToPool gives \[1, 1\] for a batch of 2 graphs; expected \[2, 1\]"):
+        train(source, tmp_path / "run", target="y", model=ForgetsToPool(), settings=BRIEF, options=QUIET)
+
+
+def test_another_module_than_the_trained_one_is_not_loaded(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv")
+    train(source, tmp_path / "run", target="y", model=MeanOfAtoms(), settings=BRIEF, options=QUIET)
+    with pytest.raises(ValueError, match="was trained with a MeanOfAtoms; model is a ForgetsToPool"):
+        load(tmp_path / "run", model=ForgetsToPool())
+    with pytest.raises(ValueError, match="your MeanOfAtoms is built with other layers"):
+        load(tmp_path / "run", model=MeanOfAtoms(2))
+
+
+def test_a_frozen_body_keeps_its_moments(tmp_path: Path) -> None:
+    train_gin(tmp_path, "run")
+    wishes = {"target": "z", "settings": BRIEF, "options": QUIET, "freeze": True}
+    tuned = finetune(tmp_path / "run", tmp_path / "data.csv", tmp_path / "tuned", **wishes)
+    before = load(tmp_path / "run").members[0].model.state_dict()
+    after = tuned.members[0].model.state_dict()
+    kept = [name for name in before if not name.startswith("head.")]
+    assert any("running_mean" in name for name in kept)
+    assert all(torch.equal(before[name], after[name]) for name in kept)

@@ -120,7 +120,7 @@ class _Chunked(torch.autograd.Function):
             return (*run.backward(gradient, *kept), None, None, None, None)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Pass:
     """The loops over groups of sequences and their chunks."""
 

@@ -2,9 +2,11 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from tokengt.cli.settings import named_values
+from tokengt.data.manifest import TaskKind
+from tokengt.level import Level
 
 if TYPE_CHECKING:
     from tokengt.data.manifest import Recipe
@@ -41,8 +43,8 @@ def _data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     data.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: the one called smiles)")
     data.add_argument("--target", nargs="+", default=[], metavar="COL", help="the column or columns to learn")
     data.add_argument("--descriptors", nargs="+", default=[], metavar="COL", help="numeric columns given to the model")
-    data.add_argument("--task", choices=("regression", "binary", "multiclass"), help="default: guessed from the labels")
-    data.add_argument("--level", choices=("graph", "node", "edge"), help="what a label belongs to (default: guessed)")
+    data.add_argument("--task", choices=get_args(TaskKind), help="default: guessed from the labels")
+    data.add_argument("--level", choices=get_args(Level), help="what a label belongs to (default: guessed)")
     if not policy:
         return
     data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
@@ -97,7 +99,6 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
         "--fractions",
         nargs=3,
         type=float,
-        default=(0.8, 0.1, 0.1),
         metavar="F",
         help="train, valid, test (0.8 0.1 0.1)",
     )
@@ -163,6 +164,7 @@ def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _train_options(options: argparse.Namespace) -> "TrainOptions":
+    from tokengt.data.splits import STANDARD
     from tokengt.interop.molecules import MoleculePolicy
     from tokengt.workflow.fitting import TrainOptions
 
@@ -170,7 +172,7 @@ def _train_options(options: argparse.Namespace) -> "TrainOptions":
         descriptors=tuple(options.descriptors),
         level=options.level,
         policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens),
-        fractions=tuple(options.fractions),
+        fractions=STANDARD if options.fractions is None else tuple(options.fractions),
         folds=options.folds,
         ensemble=options.ensemble,
         devices=options.devices,

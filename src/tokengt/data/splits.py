@@ -15,7 +15,7 @@ from tokengt.interop.molecules import TextKind, scaffolds
 
 Fractions = tuple[float, float, float]
 # Shares of train, valid and test.
-_STANDARD: Fractions = (0.8, 0.1, 0.1)
+STANDARD: Fractions = (0.8, 0.1, 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Split:
         return lines + [f"the {name} part is empty: {reason}" for name, reason in why.items() if sizes[name] == 0]
 
 
-def random_split(count: int, seed: int, fractions: Fractions = _STANDARD) -> Split:
+def random_split(count: int, seed: int, fractions: Fractions = STANDARD) -> Split:
     """A seeded shuffle, cut at the fractions (rounded).
 
     A part whose fraction is above 0 gets at least one place while there are enough: two places are train and test,
@@ -63,7 +63,7 @@ def random_split(count: int, seed: int, fractions: Fractions = _STANDARD) -> Spl
 
 
 def scaffold_split(
-    smiles: Sequence[str], fractions: Fractions = _STANDARD, seed: int = 0, kind: TextKind = "smiles"
+    smiles: Sequence[str], fractions: Fractions = STANDARD, seed: int = 0, kind: TextKind = "smiles"
 ) -> Split:
     """Molecules of one Bemis-Murcko scaffold stay together: :func:`group_split` of their scaffolds.
 
@@ -73,7 +73,7 @@ def scaffold_split(
     return group_split(scaffolds(smiles, kind), fractions, seed)
 
 
-def group_split(groups: Sequence[str], fractions: Fractions = _STANDARD, seed: int = 0) -> Split:
+def group_split(groups: Sequence[str], fractions: Fractions = STANDARD, seed: int = 0) -> Split:
     """Whole groups, MoleculeNet's way; ``groups[i]`` names the group of place i.
 
     Groups are taken from large to small; of equal ones, the one that appears later in the file first (so

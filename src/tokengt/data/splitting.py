@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tokengt.data.splits import Fractions, Split, column_split, fold_splits, random_split, scaffold_split
+from tokengt.data.splits import STANDARD, Fractions, Split, column_split, fold_splits, random_split, scaffold_split
 from tokengt.data.store import Store
 from tokengt.interop.molecules import scaffolds
 
@@ -29,7 +29,7 @@ class SplitRequest:
 
     kind: str = AUTO
     seed: int = 0
-    fractions: Fractions = (0.8, 0.1, 0.1)
+    fractions: Fractions = STANDARD
     folds: int = 0
 
     def __post_init__(self) -> None:

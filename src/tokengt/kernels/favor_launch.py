@@ -72,7 +72,7 @@ class _Favor(torch.autograd.Function):
         return run.backward(grad_out.contiguous(), *kept), None, None, None, None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Pass:
     """The kernels of a forward or a backward, and what is done between them."""
 

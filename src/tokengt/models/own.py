@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.data.store import Store
+from tokengt.files import checksum
 from tokengt.models.contract import Description, Model, ModelConfig
 
 
@@ -22,11 +23,13 @@ class OwnConfig(ModelConfig):
     Args:
         name: the name of its class.
         parameters: how many numbers it learns.
+        layers: checksum of the names and classes of its layers, and of the names and shapes of its weights.
     """
 
     kind: Literal["own"] = "own"
     name: str = ""
     parameters: int = 0
+    layers: str = ""
 
     def fit(self, data: Store, out_dim: int) -> "OwnConfig":
         """A module comes ready for its data: there is nothing to adapt."""
@@ -53,7 +56,10 @@ class OwnModel(Model):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         count = sum(parameter.numel() for parameter in module.parameters())
-        self.config = OwnConfig(name=type(module).__name__, parameters=count)
+        parts = [f"{name} {type(part).__name__}" for name, part in module.named_modules()]
+        shapes = [f"{name} {list(tensor.shape)}" for name, tensor in module.state_dict().items()]
+        layers = checksum("\n".join([*parts, *shapes]).encode())
+        self.config = OwnConfig(name=type(module).__name__, parameters=count, layers=layers)
         self.module = module
         self._takes_draw = "draw" in inspect.signature(module.forward).parameters
 
@@ -85,7 +91,8 @@ def copy_of(model: Model, seed: int | None) -> Model:
     """A copy to train, so that the caller's module stays as it is.
 
     With a ``seed`` its weights are drawn anew, by the ``reset_parameters`` that torch's and PyG's layers have: several
-    models of one run (folds, ensembles) are to be independent of each other.
+    models of one run (folds, ensembles) are to be independent of each other. A bare parameter that no layer resets
+    keeps its value.
     """
     model = deepcopy(model)
     if seed is not None:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tokengt.models.contract import Model
 
@@ -40,7 +41,8 @@ def check_passes(model: Model, draws: int, over: str) -> None:
 def run_passes(model: Model, draws: int, over: Over, forward: Callable[[int], Tensor]) -> list[Tensor]:
     """The outputs of ``forward(draw)`` for every draw; the same numbers every time they are asked for.
 
-    Over dropout the model runs as in training, each pass with a seed of its own; otherwise as at evaluation.
+    Over dropout the model runs as in training, but for batch norm, each pass with a seed of its own; otherwise as at
+    evaluation.
     """
     check_passes(model, draws, over)
     if over == "identifiers" or draws == 1:
@@ -50,10 +52,24 @@ def run_passes(model: Model, draws: int, over: Over, forward: Callable[[int], Te
     # The caller's random state is put back afterwards: a prediction must not change what training draws next.
     with evaluating(model), torch.random.fork_rng(range(torch.cuda.device_count())):
         model.train()
+        keep_norms(model)
         for draw in range(draws):
             torch.manual_seed(draw)
             outputs.append(forward(0))
     return outputs
+
+
+def keep_norms(model: nn.Module, *, frozen_only: bool = False) -> None:
+    """Have batch norm use the moments it has learned, instead of those of the batch, and leave them as they are.
+
+    Otherwise a prediction would depend on the other rows of its batch. With ``frozen_only`` only layers whose weights
+    are not trained: their moments are part of what stays as it is.
+    """
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            trained = any(parameter.requires_grad for parameter in module.parameters())
+            if not (frozen_only and trained):
+                module.eval()
 
 
 def summarise(passes: Sequence[Float[Tensor, "rows out"]]) -> Prediction:

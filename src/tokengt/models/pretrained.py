@@ -36,6 +36,15 @@ def write_model(folder: Path, config: dict[str, Any], state: dict[str, Tensor]) 
     write_config(folder, config, checksum(weights))
 
 
+def is_untrained_config(file: Path) -> bool:
+    """Whether a file is a config of ours whose weights were never written."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("format") == _FORMAT and content.get("sha256") is None
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The model's config as a dict of today's format, whichever format it was written in.
 

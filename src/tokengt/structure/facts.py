@@ -5,6 +5,7 @@ and keeps them (:meth:`tokengt.data.store.Store.with_facts`); every batch that i
 a batch that does not have a fact, :func:`fact_of` computes it on the spot.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -75,3 +76,11 @@ def fact_of(batch: GraphBatch, fact: StructureFact) -> Shaped[Tensor, "rows *res
     """The rows that the batch carries, or else rows that are computed now."""
     rows = batch.fact(fact.name)
     return fact.compute(batch) if rows is None else rows
+
+
+def with_facts(batch: GraphBatch, facts: Iterable[StructureFact]) -> GraphBatch:
+    """The same batch, carrying these facts: those that it lacks are computed now."""
+    for fact in facts:
+        if batch.fact(fact.name) is None:
+            batch = batch.with_fact(fact.name, fact.compute(batch), fact.per)
+    return batch

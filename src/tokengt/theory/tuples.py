@@ -21,7 +21,7 @@ from tokengt.structure.tuples import equality_patterns
 from tokengt.theory.partitions import num_blocks, patterns
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Tuples:
     """``order``-tuples of the nodes of several graphs, graph by graph.
 

@@ -23,12 +23,13 @@ from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_onc
 from tokengt.draws import chain
 from tokengt.files import remove_leftovers
 from tokengt.models.contract import Model
+from tokengt.models.passes import keep_norms
 from tokengt.training.checkpoint import Checkpoint, read_newest, write_checkpoint, write_last
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
 from tokengt.training.parts import Part, Parts
-from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, whole
+from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, share_buffers, whole
 from tokengt.training.progress import Progress
 from tokengt.training.tasks import Task
 
@@ -98,12 +99,16 @@ class Trainer:
             record=config.compile and config.cuda_graphs and alone,
         )
         self.forward = fabric.setup_module(Enveloped(self.fast, several=not alone))
+        if config.compile and self.fast is self.model:
+            self.warn("training.compile does nothing for this model: it compiles the blocks of a plain Transformer")
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ValueError(f"{type(self.model).__name__} has no weights to train; expected parameters with gradients")
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
-        self.labels = parts.labels_a_graph(parts.train)
+        self.labels = parts.labels_per_graph(parts.train)
         self.state = State()
         self.best: dict[str, Tensor] = {}
         self._saved_at = time.monotonic()
@@ -138,7 +143,7 @@ class Trainer:
             epoch=state.epoch,
             pieces=pieces,
         )
-        self.forward.train()
+        self._train_mode()
         # The loss is summed up on the device, because reading it at every step would make the host wait for a GPU.
         loss = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.fabric.device)
         for place in range(state.step_in_epoch, len(steps)):
@@ -159,7 +164,8 @@ class Trainer:
     def step(self, pieces: list[Tensor]) -> tuple[Float[Tensor, ""], int]:
         """One optimizer step: the summed loss over all processes, and how many labels it was summed over.
 
-        Every process weighs its labels by the global count, so that any number of processes takes the same step.
+        Every process weighs its labels by the global count, so that any number of processes takes the same step; but
+        for batch norm, which takes its moments over the rows of each process.
         """
         world, rank = self.fabric.world_size, self.fabric.global_rank
         torch.manual_seed(step_seed(self.seed, self.state.step, rank))
@@ -252,6 +258,7 @@ class Trainer:
     def outputs(self, part: Part) -> Float[Tensor, "rows out"]:
         """The model's outputs for the rows of a part's graphs, in their order, on the CPU of every process."""
         self.forward.eval()
+        share_buffers(self.model, self.fabric.world_size)
         batches = evaluation_batches(part.places, self.parts.costs, tokens_at_once(self.fabric.device))
         world, rank = self.fabric.world_size, self.fabric.global_rank
         _, rows = self.parts.rows.take(part.places)
@@ -264,9 +271,13 @@ class Trainer:
             if first + rank < len(batches):
                 index, _ = rows.take(torch.searchsorted(part.places, mine))
                 out.index_copy_(0, index.to(out.device), values.double())
-        self.forward.train()
+        self._train_mode()
         # A row is written by one process and zero in all others, so that the sum is the whole table.
         return self._summed(out).cpu()
+
+    def _train_mode(self) -> None:
+        self.forward.train()
+        keep_norms(self.model, frozen_only=True)
 
     def _of(self, part: Part, table: Float[Tensor, "rows columns"]) -> Float[Tensor, "chosen columns"]:
         """The rows of a table that belong to a part's graphs."""

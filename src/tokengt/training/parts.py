@@ -26,7 +26,7 @@ class Part:
     targets: Float[Tensor, "rows targets"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Parts:
     """A data set ready for training: all its graphs, what each costs its model, where its rows lie, its three parts."""
 
@@ -42,7 +42,7 @@ class Parts:
         """Where the rows of every graph lie; cached, because a large data set has many and every step asks."""
         return self.graphs.level_rows(self.level)
 
-    def labels_a_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
+    def labels_per_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
         """How many labels of a part every graph holds, on the CPU."""
         labels = (~torch.isnan(part.targets)).sum(1).cpu()
         rows = self.rows

@@ -42,7 +42,9 @@ class Enveloped(nn.Module):
         out: Tensor = self.model(envelope.batch)
         if not (self.training and self.several):
             return out
-        return out + 0 * sum(weight.sum() for weight in self.model.sometimes_unused())
+        # FSDP has taken the weights of its pieces apart again by now, and waits for no gradient of theirs.
+        whole_here = (weight for weight in self.model.sometimes_unused() if not is_sharded(weight))
+        return out + 0 * sum(weight.sum() for weight in whole_here)
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,13 @@ def whole(tensor: Tensor) -> Tensor:
     full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     result: Tensor = full.detach().cpu()
     return result
+
+
+def share_buffers(model: nn.Module, processes: int) -> None:
+    """Give all processes the first one's buffers, such as batch norm's moments, before they evaluate together."""
+    if processes > 1:
+        for buffer in model.buffers():
+            torch.distributed.broadcast(buffer, 0)
 
 
 def is_sharded(tensor: Tensor) -> bool:

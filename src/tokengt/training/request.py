@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from tokengt.config import override
+from tokengt.config import BadSetting, override
 from tokengt.data.manifest import Recipe
 from tokengt.data.splitting import SplitRequest
+from tokengt.models.contract import ModelConfig
 from tokengt.presets import PRESETS
 from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import DeviceConfig
@@ -56,6 +57,8 @@ class TrainRequest:
     quiet: bool = False
 
     def __post_init__(self) -> None:
+        if self.model is not None and not isinstance(self.model, nn.Module):
+            raise ValueError(f"model is {self.model!r}; expected a module that is built already, such as MyModule()")
         if self.preset not in (AUTO, *PRESETS):
             raise ValueError(f"preset {self.preset!r} is unknown; expected one of {', '.join((AUTO, *PRESETS))}")
         origins = {
@@ -81,11 +84,20 @@ class TrainRequest:
         self._check_settings()
 
     def _check_settings(self) -> None:
-        """Whatever is wrong with a setting by itself is said before any data is read."""
+        """Whatever is wrong with a setting by itself is said before any data is read.
+
+        Values that do not go together are not judged here: some of them follow from the data.
+        """
         _ = self.training
         if self.model is None and self.start is None:
             preset = PRESETS[DEFAULT_PRESET if self.preset == AUTO else self.preset]()
-            override(preset, self.model_settings, "model")
+            check_undecided(preset, self.model_settings)
+            try:
+                override(preset, self.model_settings, "model")
+            except BadSetting:
+                raise
+            except ValueError:
+                return
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -97,6 +109,13 @@ class TrainRequest:
         """The recipe with its settings. What depends on the data, such as the number of epochs, is still open."""
         plain = TrainingConfig(learning_rate=FROZEN_RATE) if self.freeze else TrainingConfig()
         return override(plain, _inside("training", self.settings), "training")
+
+
+def check_undecided(config: ModelConfig, settings: Mapping[str, Any]) -> None:
+    """Refuse settings of the model that follow from the targets."""
+    for path in settings:
+        if path in config.decided:
+            raise ValueError(f"setting 'model.{path}' follows from the targets; choose it by target, task and level")
 
 
 def _inside(room: str, settings: Mapping[str, Any]) -> dict[str, Any]:

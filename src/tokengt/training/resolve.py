@@ -3,9 +3,10 @@
 A store is a data set that was read, checked and packed (all its graphs in one batch), in memory or in a folder.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Int8
@@ -20,9 +21,10 @@ from tokengt.data.store import Store
 from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig
-from tokengt.models.own import as_model, copy_of
+from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.presets import KEEPS_WEIGHTS, PRESETS, PRETRAINED
-from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest
+from tokengt.structure.facts import with_facts
+from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest, check_undecided
 from tokengt.training.results import split_table
 from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
 from tokengt.training.start import Start
@@ -68,20 +70,34 @@ class Origin:
     start: Start | None = None
     module: Model | None = None
 
-    def fitted(self, store: Store, out_dim: int) -> ModelConfig:
-        """The config for this data. A trained model keeps what its weights read, one that is built all of it."""
+    def fitted(self, store: Store, out_dim: int, settings: Mapping[str, Any]) -> ModelConfig:
+        """The config for this data, with what a person sets by hand as the last word.
+
+        A trained model keeps what its weights read, one that is built already all of it. Kinds are switched before the
+        fit: what suits the data depends on the kind.
+        """
         if self.module is not None:
             return self.config
-        return self.config.fit(store, out_dim) if self.start is None else self.config.refit(store, out_dim)
+        check_undecided(self.config, settings)
+        kinds = {path: value for path, value in settings.items() if path.rpartition(".")[2] == "kind"}
+        config = override(self.config, kinds, "model")
+        fitted = config.fit(store, out_dim) if self.start is None else config.refit(store, out_dim)
+        return override(fitted, settings, "model")
 
     def build(self, config: ModelConfig, seed: int, alone: bool) -> Model:
         """A model with its first weights, drawn by ``seed``; a module of one's own keeps its weights if it is alone."""
         with torch.random.fork_rng(range(torch.cuda.device_count())):
             torch.manual_seed(seed)
-            model = config.build() if self.module is None else copy_of(self.module, None if alone else seed)
+            model = self._given(seed, alone) or config.build()
         if self.start is not None:
             self.start.load_into(model)
         return model
+
+    def _given(self, seed: int, alone: bool) -> Model | None:
+        """A copy of the module that was handed over; None where the config can build a fresh one and has to."""
+        if self.module is None or not (alone or isinstance(self.config, OwnConfig)):
+            return None
+        return copy_of(self.module, None if alone else seed)
 
 
 def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path, say: Say) -> list[Member]:
@@ -156,7 +172,7 @@ def _member(
 ) -> Member:
     shown = shown_targets(store, split, by_row)
     task = fit_task(request.recipe.task, store, shown)
-    config = _configured(origin.fitted(store, task.out_dim), request)
+    config = origin.fitted(store, task.out_dim, request.model_settings)
     # A model that begins with trained weights needs fewer passes, unless only its new head learns.
     begun = origin.start is not None and not origin.start.frozen
     training = request.training.for_graphs(len(store) if by_row else len(split.train), begun=begun)
@@ -180,14 +196,6 @@ def _member(
     return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone))
 
 
-def _configured(config: ModelConfig, request: TrainRequest) -> ModelConfig:
-    """The fitted config with what a person sets by hand: the last word, but for what follows from the targets."""
-    for path in request.model_settings:
-        if path in config.decided:
-            raise ValueError(f"setting 'model.{path}' follows from the targets; choose it by target, task and level")
-    return override(config, request.model_settings, "model")
-
-
 def _scaled(store: Store, split: Split, by_row: bool) -> tuple[Store, Descriptors]:
     """Descriptors as their training rows are scaled; rows of one graph share its descriptors."""
     values = store.graphs.graph_features
@@ -199,30 +207,45 @@ def _scaled(store: Store, split: Split, by_row: bool) -> tuple[Store, Descriptor
 
 def _check_model(member: Member, origin: Origin) -> None:
     """Whatever is wrong with the settings is said before anything is written."""
-    if origin.module is not None:
-        _check_rows(member, origin.module)
-    else:
-        # On the meta device tensors have shapes and no memory, so that building a model there is quick.
+    config = member.spec.model
+    if origin.module is None:
         with torch.device("meta"):
-            member.spec.model.build()
+            config.build()
+    # The package's own configs keep their word; what others build is tried out.
+    if origin.module is not None or not type(config).__module__.startswith("tokengt."):
+        _check_rows(member, member.build().cpu().eval())
     if origin.start is not None:
-        origin.start.check(member.spec.model)
+        origin.start.check(config)
 
 
 @torch.no_grad()
 def _check_rows(member: Member, model: Model) -> None:
-    """A module of one's own has to give one row per graph, node or edge, and one column per target or class."""
-    places = member.split.train[:1] if not member.by_row else torch.zeros(1, dtype=torch.int64)
-    model = copy_of(model, None).cpu().eval()
-    batch = model.prepared(member.store.graphs).select(places)
-    output = model(batch)
+    """A model has to give one row per graph, node or edge, and one column per target or class."""
+    graphs = model.prepared(member.store.graphs)
+    batch = with_facts(graphs.select(_two_unlike(member)), model.config.facts())
+    name = model.config.describe().name
+    try:
+        output = model(batch)
+    except Exception as error:  # Whatever a stranger's code may raise.
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"{name} cannot read a batch of {len(batch)} graphs ({reason}); expected a forward that takes a GraphBatch"
+        ) from error
     wanted = [batch.level_rows(member.spec.level).total, member.spec.task.out_dim]
     given = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if given != wanted:
         raise ValueError(
-            f"{model.config.describe().name} gives {given} for a batch of one graph; expected {wanted}: "
+            f"{name} gives {given} for a batch of {len(batch)} graphs; expected {wanted}: "
             f"one row per {member.spec.level} and one column per target or class"
         )
+
+
+def _two_unlike(member: Member) -> Int[Tensor, " places"]:
+    """Two graphs of different sizes where there are such: rows that only happen to be right for one would show."""
+    places = torch.zeros(1, dtype=torch.int64) if member.by_row else member.split.train
+    sizes = member.store.graphs.nodes.host_lengths[places]
+    unlike = torch.nonzero(sizes != sizes[0]).flatten()
+    return places[torch.cat([torch.zeros(1, dtype=torch.int64), unlike[:1]])]
 
 
 def _places(store: Store, by_row: bool) -> int:

@@ -18,19 +18,20 @@ from tokengt.data.leaks import leaks, unseen_elements
 from tokengt.data.store import Store
 from tokengt.files import file_checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.models.pretrained import CONFIG, WEIGHTS, write_model
+from tokengt.models.pretrained import CONFIG, WEIGHTS, is_untrained_config, write_model
 from tokengt.presets import PRETRAINED
 from tokengt.training.loop import State, Trainer
 from tokengt.training.parts import Parts, cut
 from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import Member, Say, policy_of, resolve
-from tokengt.training.results import SPLIT, Findings, split_table, write_metrics, write_results
-from tokengt.training.spec import RUN_FILE, RunSpec, read_run, write_run
+from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
+from tokengt.training.spec import RUN_FILE, RunSpec, is_first_format, read_run, write_run
 from tokengt.training.start import Start
 
-# What a run folder may hold before the run itself begins: the data made ready for it, and the model's config.
-BEFORE_A_RUN = ("store", "data.csv", CONFIG)
+# What a run folder may hold before the run itself begins: the data made ready for it. A config of a model that is not
+# trained yet may lie there too.
+BEFORE_A_RUN = ("store", "data.csv")
 
 
 def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | None, folder: Path, say: Say) -> None:
@@ -95,13 +96,26 @@ def refuse_to_overwrite(folder: Path, resume: bool) -> None:
     if (folder / RUN_FILE).exists():
         if not resume:
             raise ValueError(f"{folder} already holds a run; go on with it by --resume, or choose another --out")
-    elif folder.exists() and any(not _is_ours(inside.name) for inside in folder.iterdir()):
+        if is_first_format(folder) and not is_finished(folder):
+            raise ValueError(
+                f"{folder} was begun by an older version of tokengt, whose checkpoints this one does not read; finish "
+                "it with that version, or begin anew with another --out"
+            )
+    elif folder.exists() and any(not _is_ours(inside) for inside in folder.iterdir()):
         raise ValueError(f"{folder} exists and holds other files; choose another --out")
 
 
-def _is_ours(name: str) -> bool:
-    """What a run that was killed before it was written down leaves: its data, and files under temporary names."""
-    return name in BEFORE_A_RUN or name.startswith(tuple(f".{file}." for file in (RUN_FILE, CONFIG, "data.csv")))
+def is_finished(folder: Path) -> bool:
+    """Whether a run has nothing left to do: its results are written last."""
+    return (folder / SUMMARY).is_file()
+
+
+def _is_ours(file: Path) -> bool:
+    """What a run that was killed before it was written down leaves: its data, its config, temporary files."""
+    if file.name == CONFIG:
+        return is_untrained_config(file)
+    temporary = tuple(f".{name}." for name in (RUN_FILE, CONFIG, "data.csv"))
+    return file.name in BEFORE_A_RUN or file.name.startswith(temporary)
 
 
 def _check_same(folder: Path, spec: RunSpec) -> None:

@@ -15,7 +15,7 @@ from tokengt.data.manifest import Source
 from tokengt.files import checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import ModelConfig
-from tokengt.models.kinds import KINDS
+from tokengt.models.kinds import KINDS, config_from_dict
 from tokengt.models.legacy import model_from_v1
 from tokengt.models.pretrained import CONFIG, read_config, write_config
 from tokengt.training.config import TrainingConfig
@@ -120,6 +120,15 @@ def write_run(folder: Path, spec: RunSpec) -> None:
     write_whole(folder / RUN_FILE, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
+def is_first_format(folder: Path) -> bool:
+    """Whether an older version wrote the run; it can be read, but not resumed."""
+    try:
+        content = json.loads((folder / RUN_FILE).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("format") == _FIRST_FORMAT
+
+
 def read_run(folder: Path) -> RunSpec:
     """What a run was made with.
 
@@ -144,7 +153,7 @@ def read_run(folder: Path) -> RunSpec:
         raise ValueError(
             f"{file} names a model of kind {named.get('kind')!r}, {CONFIG} beside it {model.get('kind')!r}"
         )
-    return from_dict(RunSpec, {**data, "model": model}, str(file))
+    return from_dict(RunSpec, {**data, "model": config_from_dict(model, f"{folder / CONFIG}")}, str(file))
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

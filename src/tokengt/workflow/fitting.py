@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from tokengt.data.manifest import Recipe, TaskKind
-from tokengt.data.splits import Fractions
+from tokengt.data.splits import STANDARD, Fractions
 from tokengt.data.splitting import SplitRequest
 from tokengt.data.store import Store
 from tokengt.inference import Predictor
@@ -19,6 +19,7 @@ from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabr
 from tokengt.training.request import AUTO, TrainRequest
 from tokengt.training.resolve import Say
 from tokengt.training.run import refuse_to_overwrite, train_run
+from tokengt.training.spec import is_first_format
 from tokengt.training.start import Start
 from tokengt.workflow.inputs import open_data, remove_store
 
@@ -43,7 +44,7 @@ class TrainOptions:
     descriptors: tuple[str, ...] = ()
     level: Level | None = None
     policy: MoleculePolicy = field(default_factory=MoleculePolicy)
-    fractions: Fractions = (0.8, 0.1, 0.1)
+    fractions: Fractions = STANDARD
     folds: int = 0
     ensemble: int = 1
     devices: int = 1
@@ -131,6 +132,8 @@ def finetune(run: str | Path, data: Any, out: str | Path, **wishes: Any) -> Pred
 def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
     """Open the data, resolve the request against it, train, and load what was trained."""
     refuse_to_overwrite(out, request.resume)
+    if request.resume and is_first_format(out):
+        return Predictor.load(out, request.where.device, request.model)  # It is finished, or it would be refused.
     start = None if request.start is None else Start.read(request.start, request.freeze)
     recipe = replace(request.recipe, split=request.split.column)
     if start is not None and start.policy is not None:

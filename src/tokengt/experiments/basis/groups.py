@@ -25,7 +25,7 @@ _ALIGNMENT = 8
 _STEP = 16
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TokenGroup:
     """Graphs whose tokens fit into one width, [null] included.
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tokengt.theory.construction.compile import Recipe, equivariant_layers, ign_recipe, layer_recipe, reaches
+from tokengt.theory.construction.compile import Blueprint, equivariant_layers, ign_recipe, layer_recipe, reaches
 from tokengt.theory.construction.gates import (
     Activation,
     ScalarMap,
@@ -172,7 +172,7 @@ def ign_bound(
 
 def _through_readout(
     ign: InvariantGraphNetwork,
-    recipe: Recipe,
+    recipe: Blueprint,
     reach: Float[Tensor, "classes dim"],
     off: Float[Tensor, "classes dim"],
 ) -> float:
@@ -195,7 +195,7 @@ def _through_readout(
 
 def _deviation(
     layer: EquivariantLinear,
-    recipe: Recipe,
+    recipe: Blueprint,
     bound: Float[Tensor, " in_dim"],
     off: Float[Tensor, " in_dim"],
     sigma: ScalarMap,
@@ -217,7 +217,7 @@ def _deviation(
 
 
 def _layer_rounding(
-    recipe: Recipe, reach: Float[Tensor, "classes out_dim"], bound: float, sigma: ScalarMap
+    recipe: Blueprint, reach: Float[Tensor, "classes out_dim"], bound: float, sigma: ScalarMap
 ) -> Float[Tensor, "classes out_dim"]:
     """What float64 adds: logits off by their rounding, and every sum by its terms times u.
 

@@ -30,7 +30,7 @@ from tokengt.theory.scoring import TypeKind
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Blueprint:
     """What a construction is made for and with.
 
     Args:
@@ -140,11 +140,11 @@ def layer_recipe(
     id_dim: int | None = None,
     activation: Activation = "relu",
     types: TypeKind = "one_hot",
-) -> Recipe:
+) -> Blueprint:
     """What :func:`compile_layer` builds from."""
     width = max(layer.weight.shape[1:])
     layout = Layout(layer.in_order, width, num_nodes if id_dim is None else id_dim, types)
-    return Recipe(layout, num_nodes, float(sharpness), float(input_bound), activation)
+    return Blueprint(layout, num_nodes, float(sharpness), float(input_bound), activation)
 
 
 def ign_recipe(
@@ -157,11 +157,11 @@ def ign_recipe(
     activation: Activation | None = None,
     types: TypeKind = "one_hot",
     pieces: int = 128,
-) -> Recipe:
+) -> Blueprint:
     """What :func:`compile_ign` builds from."""
     layout = Layout(ign.config.order, max(ign.config.dims), num_nodes if id_dim is None else id_dim, types)
     used = activation or ign.config.activation
-    return Recipe(layout, num_nodes, float(sharpness), float(input_bound), used, pieces)
+    return Blueprint(layout, num_nodes, float(sharpness), float(input_bound), used, pieces)
 
 
 def equivariant_layers(ign: InvariantGraphNetwork) -> list[EquivariantLinear]:
@@ -182,7 +182,7 @@ def reaches(
     return bounds
 
 
-def layer_chain(layers: Sequence[EquivariantLinear], recipe: Recipe, sigma: ScalarMap, *, last: bool) -> list[Units]:
+def layer_chain(layers: Sequence[EquivariantLinear], recipe: Blueprint, sigma: ScalarMap, *, last: bool) -> list[Units]:
     """The MLPs of all blocks; with ``last`` the last one has no sigma and writes by class."""
     reach_by_layer = reaches(layers, recipe.num_nodes, recipe.input_bound, sigma.error)
     ends = [last and place == len(layers) - 1 for place in range(len(layers))]
@@ -193,7 +193,7 @@ def layer_chain(layers: Sequence[EquivariantLinear], recipe: Recipe, sigma: Scal
 
 
 @torch.no_grad()
-def _pour(layers: Sequence[EquivariantLinear], units: Sequence[Units], recipe: Recipe, head: HeadConfig) -> TokenGT:
+def _pour(layers: Sequence[EquivariantLinear], units: Sequence[Units], recipe: Blueprint, head: HeadConfig) -> TokenGT:
     """The model with everything poured but the head, which is zero."""
     layout, in_dim = recipe.layout, layers[0].weight.shape[1]
     spec = FeatureSpec(width=in_dim)
