@@ -36,9 +36,14 @@ class Start:
     @classmethod
     def read(cls, folder: Path, frozen: bool = False) -> "Start":
         """From a run (of several models: the first) or a saved model."""
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "does not exist"
+            raise ValueError(f"{folder} {what}; expected the folder of a trained run or of a saved model to begin with")
         spec = read_run(folder) if (folder / RUN_FILE).is_file() else None
         if spec is not None and spec.members:
             folder = folder / "members" / spec.members[0]
+        if spec is not None and not (folder / WEIGHTS).is_file():
+            raise ValueError(f"{folder} is not trained to the end; finish it with its own command and --resume")
         model = load_model(folder)
         if not isinstance(getattr(model, "head", None), nn.Module):
             raise ValueError(f"{folder} holds a {type(model).__name__}, which has no head to replace")

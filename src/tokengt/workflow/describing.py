@@ -4,9 +4,11 @@ import json
 import os
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
+from tokengt.config import from_dict
 from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import load_model
@@ -56,28 +58,67 @@ def _run(path: Path, spec: RunSpec) -> Iterator[str]:
     yield f"{path}: a run of {count} on {spec.source.name}, {spec.task.kind} of {', '.join(spec.task.names)}"
     yield f"split      {spec.split}; seed {spec.seed}"
     yield from _model(spec.model)
-    summary = path / SUMMARY
-    if summary.is_file():
-        numbers = json.loads(summary.read_bytes())
-        if numbers.get("test"):
-            yield f"test       {describe(_numbers(numbers['test']))} ({numbers['test_rows']:,} rows)"
+    if (path / SUMMARY).is_file():
+        summary = _read_summary(path)
+        if summary.test:
+            yield f"test       {describe(_numbers(summary.test))} ({summary.test_rows:,} rows)"
     else:
-        done = len((path / METRICS).read_bytes().splitlines()) if (path / METRICS).is_file() else 0
-        yield f"unfinished {done} of {spec.training.epochs} epochs are done; go on with the same command and --resume"
+        yield f"unfinished {_progress(path, spec)}; go on with the same command and --resume"
+
+
+def _progress(path: Path, spec: RunSpec) -> str:
+    """How far a run that is not finished has come; of several models, which are trained one after the other."""
+    if not spec.members:
+        return f"{_epochs(path)} of {spec.training.epochs} epochs are done"
+    homes = {name: path / "members" / name for name in spec.members}
+    finished = [name for name, home in homes.items() if (home / SUMMARY).is_file()]
+    begun = {name: _epochs(home) for name, home in homes.items() if name not in finished}
+    epochs = [f"{count} of {spec.training.epochs} epochs of {name}" for name, count in begun.items() if count]
+    return ", ".join([f"{len(finished)} of {len(homes)} models are trained", *epochs])
+
+
+def _epochs(folder: Path) -> int:
+    file = folder / METRICS
+    return len(file.read_bytes().splitlines()) if file.is_file() else 0
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """``summary.json``, as :func:`tokengt.training.results.write_results` writes it."""
+
+    task: str
+    metric: str
+    test_rows: int
+    test: dict[str, float | None] | None = None
+    floor: dict[str, float | None] | None = None
+    epochs: int | None = None
+    members: tuple[float | None, ...] = ()
+
+
+def _read_summary(folder: Path) -> _Summary:
+    file = folder / SUMMARY
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} is not valid JSON: {error}") from error
+    if isinstance(content, dict):
+        # A later version may say more than this one reads.
+        content = {name: value for name, value in content.items() if name in _Summary.__dataclass_fields__}
+    return from_dict(_Summary, content, str(file))
 
 
 def outcome(path: Path) -> list[str]:
     """What a finished run has to show: numbers, and the files to open; nothing in all processes but the first."""
     if int(os.environ.get("RANK", "0")) or int(os.environ.get("LOCAL_RANK", "0")):
         return []
-    numbers = json.loads((path / SUMMARY).read_bytes())
+    summary = _read_summary(path)
     lines = []
-    for name, label in (("test", "test"), ("floor", "knowing only the training labels")):
-        if numbers.get(name):
-            lines.append(f"{label}: {describe(_numbers(numbers[name]))}")
-    each = [value for value in numbers.get("members", []) if value is not None]
+    for numbers, label in ((summary.test, "test"), (summary.floor, "knowing only the training labels")):
+        if numbers:
+            lines.append(f"{label}: {describe(_numbers(numbers))}")
+    each = [value for value in summary.members if value is not None]
     if len(each) > 1:
-        lines.append(f"each model alone: {numbers['metric']} {mean(each):.4g} ± {stdev(each):.2g}")
+        lines.append(f"each model alone: {summary.metric} {mean(each):.4g} ± {stdev(each):.2g}")
     shown = ", ".join(str(file) for file in (*sorted(path.glob("*.png")), path / CARD))
     return [*lines, f"open {shown}", f"predict with: tokengt predict {shlex.quote(str(path))} NEW.csv --out OUT.csv"]
 

@@ -5,6 +5,7 @@ A draw is one pass of a model with its own random identifiers (or dropout); seve
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from tokengt.data import cells
 from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.progress import progress_bar
 from tokengt.data.tables import Row, Table, open_table
-from tokengt.files import write_whole, writing
+from tokengt.files import ready_to_write, write_whole, writing
 from tokengt.inference import Predictor
 from tokengt.interop.molecules import TextKind, canonical_smiles
 from tokengt.models.passes import Over
@@ -149,7 +150,8 @@ def predict_file(
 
     A source of graphs has no columns: its CSV has the number of the graph (and of its node or edge) instead.
     """
-    if out.resolve() == source.resolve():
+    ready_to_write(out)
+    if os.path.realpath(out) == os.path.realpath(source):
         raise ValueError(f"--out is the input {source} itself; choose another name")
     if is_graph_source(source):
         _no_column(source, smiles)
@@ -248,6 +250,7 @@ def embed_file(
 
     ``np.load`` reads it without pickle.
     """
+    ready_to_write(out)
     vectors, valid, lines = [], [], []
     if is_graph_source(source):
         _no_column(source, smiles)
