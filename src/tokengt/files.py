@@ -4,6 +4,7 @@ While a file is written, its bytes lie in a temporary neighbour ``.NAME.RANDOM.p
 A kill leaves the neighbour behind without its lock: so a later process knows that it may remove it.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -68,10 +69,8 @@ def check_place(path: Path) -> Path:
     """
     try:
         mode = os.stat(path).st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Path(os.path.realpath(path))
-    except NotADirectoryError:
-        raise NotADirectoryError(f"{path} cannot be written: {_in_the_way(path.parent)} is no folder") from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{path} is a folder; expected the name of a file")
     if not stat.S_ISREG(mode):
@@ -81,8 +80,14 @@ def check_place(path: Path) -> Path:
 
 
 def ready_to_write(path: Path) -> None:
-    """What :func:`writing` refuses and removes, for those who write only after long work."""
-    remove_leftovers(check_place(path))
+    """Refuse and remove at once what :func:`writing` would, for those who write only after long work."""
+    place = check_place(path)
+    folder = next(each for each in place.parents if each.exists())
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{path} cannot be written: {folder} is no folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    remove_leftovers(place)
 
 
 def make_folder(folder: Path) -> list[Path]:
@@ -96,12 +101,12 @@ def make_folder(folder: Path) -> list[Path]:
         missing.append(place)
         place = place.parent
     made = []
-    for each in reversed(missing):
+    for each in (place, *reversed(missing)):
         # Another process may make the same folder at this moment.
         with suppress(FileExistsError):
-            each.mkdir()
-            made.append(each)
-    for each in (place, *missing):
+            if each is not place:
+                each.mkdir()
+                made.append(each)
         if not each.is_dir():
             raise NotADirectoryError(f"{folder} cannot be made: {each} is no folder")
     return made
@@ -214,11 +219,6 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _in_the_way(folder: Path) -> Path:
-    """The file among the folders of a path."""
-    return next((each for each in (folder, *folder.parents) if each.exists()), folder)
 
 
 def _umask() -> int:
