@@ -44,8 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError as error:
         if error.filename is not None:
             return _failed(error)
-        # Whoever read what is printed has gone, as head does. Python would try to print the rest at its end.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, it stays open to the end of the process
+        # Whoever reads what is printed has gone, as head does. The rest goes nowhere: Python would try it at its end.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 1
     except Exception as error:
         return _failed(error)
