@@ -187,3 +187,15 @@ def test_a_reader_that_goes_away_is_no_error(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(sys, "stdout", printed)
         assert main(["info", "x"]) == 1
         printed.flush()  # As Python does at its end: nobody complains any more.
+
+
+def test_output_that_cannot_be_printed_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """``tokengt info run > /dev/full``."""
+    monkeypatch.setattr(describing, "info", lambda path: ["a line"])
+    with open("/dev/full", "w") as printed:
+        monkeypatch.setattr(sys, "stdout", printed)
+        assert main(["info", "x"]) == 2
+        printed.flush()
+    assert capfd.readouterr().err == "tokengt: [Errno 28] No space left on device\n"

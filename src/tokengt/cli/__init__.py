@@ -41,16 +41,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _refused(f"stopped; {_GOES_ON.get(options.verb, 'begin again with the same command')}", _STOPPED)
-    except BrokenPipeError as error:
-        if error.filename is not None:
-            return _failed(error)
-        # Whoever reads what is printed has gone, as head does. The rest goes nowhere: Python would try it at its end.
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    except BrokenPipeError:
+        # Whoever reads what is printed has gone, as head does, and wants no sentence about it.
+        _give_up_output()
         return 1
     except Exception as error:
+        _give_up_output()
         return _failed(error)
     return status
+
+
+def _give_up_output() -> None:
+    """Print what is waiting; where that fails it goes nowhere, for Python would try again at its end and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _failed(error: Exception) -> int:
