@@ -333,9 +333,7 @@ def test_each_model_scales_descriptors_by_its_own_training_rows() -> None:
     run = load(FORMAT_2 / "ensemble", "cpu")
     first = run.members[0]
     second = replace(run.members[1], descriptors=Descriptors(("T",), (5.0,), (2.0,)))
-    both, alone = (
-        Predictor(run.spec, members, run.device) for members in ([first, second], [second])
-    )
+    both, alone = (Predictor(run.spec, members, run.device) for members in ([first, second], [second]))
     given = {"inputs": TEXTS[:6], "descriptors": [[100.0 + 3 * place] for place in range(6)]}
     each = [Predictor(run.spec, [first], run.device).predict(**given).mean, alone.predict(**given).mean]
     wrong = Predictor(run.spec, [run.members[1]], run.device).predict(**given).mean

@@ -212,7 +212,10 @@ class Predictor:
 
     @torch.no_grad()
     def embed_graphs(self, graphs: GraphBatch) -> Float[Tensor, "graphs dim"]:
-        """One vector per graph, as its model embeds it; those of several models side by side. NaN as predictions are."""
+        """One vector per graph, as its model embeds it; those of several models side by side.
+
+        NaN where a vector is not finite, as predictions are.
+        """
         if not len(graphs):
             return torch.zeros(0, self.width)
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]

@@ -68,7 +68,9 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         with torch.no_grad():
             next(iter(model.head.parameters())).view(-1)[3] = value
         model.save_pretrained(tmp_path / str(value))
-        with pytest.raises(ValueError, match=r"model\.safetensors holds infinite or undefined numbers in head\..*lower"):
+        with pytest.raises(
+            ValueError, match=r"model\.safetensors holds infinite or undefined numbers in head\..*lower"
+        ):
             load_model(tmp_path / str(value))
 
 

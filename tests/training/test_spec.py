@@ -106,7 +106,8 @@ def test_files_of_another_run_are_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "members", [["../alone"], ["/tmp"], ["a/b"], ["a\\b"], [".."], ["."], [""], ["a\0b"], ["m", "m"], [[1]], [1], "m", 7]
+    "members",
+    [["../alone"], ["/tmp"], ["a/b"], ["a\\b"], [".."], ["."], [""], ["a\0b"], ["m", "m"], [[1]], [1], "m", 7],
 )
 def test_members_are_names_of_folders_inside_the_run(tmp_path: Path, members: Any) -> None:
     """In an old run, which has no checksum, and in a new one that is sealed as ours are."""
@@ -148,5 +149,3 @@ def test_wrong_types_name_the_file_and_the_field(tmp_path: Path, edit: Any, sent
     (tmp_path / "run" / "run.json").write_text(json.dumps(data))
     with pytest.raises(ValueError, match=sentence):
         read_run(tmp_path / "run")
-
-

@@ -107,7 +107,9 @@ def test_some_of_the_targets_are_compared_and_the_others_named(predictor: Predic
     """A file with z alone; the same numbers whether it comes as a file, a table or a store."""
     pandas = pytest.importorskip("pandas")
     texts, labels = ["CCO", "CCN", "c1ccccc1"], [1.0, 2.0, 4.0]
-    source = write_csv(tmp_path / "z.csv", ("smiles", "z", "x"), [(t, v, 0) for t, v in zip(texts, labels, strict=True)])
+    source = write_csv(
+        tmp_path / "z.csv", ("smiles", "z", "x"), [(t, v, 0) for t, v in zip(texts, labels, strict=True)]
+    )
     errors = predictor.predict(texts).mean[:, 1] - labels
     found = evaluate(predictor, source, quiet=True, out=tmp_path / "out")
     assert found.missing == ("y",)
@@ -120,7 +122,7 @@ def test_some_of_the_targets_are_compared_and_the_others_named(predictor: Predic
     store = prepare(source, tmp_path / "store", Recipe(targets=("z",)), workers=1, progress=False)
     assert evaluate(predictor, store, quiet=True) == evaluate(predictor, tmp_path / "store", quiet=True) == found
     prepare(source, tmp_path / "other", Recipe(targets=("x",)), workers=1, progress=False)
-    with pytest.raises(ValueError, match="other has none of the run's targets y, z; its columns are x"):
+    with pytest.raises(ValueError, match="other has none of the run's targets y, z; its targets are x"):
         evaluate(predictor, tmp_path / "other", quiet=True)
 
 

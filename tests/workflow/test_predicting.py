@@ -244,9 +244,7 @@ def test_vectors_of_every_row(predictor: Predictor, tmp_path: Path) -> None:
         assert ["cannot be read" in reason for reason in arrays["reasons"]] == [True]
 
 
-def test_vectors_as_the_ending_says(
-    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vectors_as_the_ending_says(predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same numbers in each kind of file, beside the columns of the input; in several pieces."""
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [("a", TEXTS[0]), ("b", "C1"), ("c", TEXTS[1])]
@@ -354,4 +352,6 @@ def test_nodes_that_overflow_have_a_reason_in_every_output(tmp_path: Path) -> No
     assert embed_file(run, tmp_path / "new.pt", tmp_path / "v.csv", quiet=True) == Predicted(3, 1, 1)
     vectors = read_csv(tmp_path / "v.csv")
     assert [row["graph"] for row in vectors] == ["1", "2", "3"]
-    assert [bool(row["reason"]) for row in vectors] == [row["vector_0"] == "" for row in vectors] == [False, True, False]
+    assert (
+        [bool(row["reason"]) for row in vectors] == [row["vector_0"] == "" for row in vectors] == [False, True, False]
+    )

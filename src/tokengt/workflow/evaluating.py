@@ -62,7 +62,8 @@ def evaluate(
 ) -> Evaluation:
     """Compare a run's predictions with the labels of ``data``: a file like the one trained on, or a store.
 
-    Of a run with several targets, those that the data has are compared. With ``out``, a folder gets the picture (parity, ROC or confusion) and ``metrics.json``.
+    Of a run with several targets, those that the data has are compared. With ``out``, a folder gets the picture
+    (parity, ROC or confusion) and ``metrics.json``.
     """
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
     spec, task = predictor.spec, predictor.task
@@ -114,18 +115,17 @@ def evaluate(
 def _present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the run's targets that the data has; all of them, where only reading it tells."""
     if isinstance(data, Store):
-        found, what = data.manifest.target_names, "the store"
+        found, what, kind = data.manifest.target_names, "the store", "targets"
     elif hasattr(data, "columns"):
-        found, what = tuple(map(str, data.columns)), "the table"
+        found, what, kind = tuple(map(str, data.columns)), "the table", "columns"
     elif isinstance(data, (str, Path)) and (Path(data) / MANIFEST).is_file():
-        found, what = read_manifest(Path(data)).target_names, str(data)
+        found, what, kind = read_manifest(Path(data)).target_names, str(data), "targets"
     elif isinstance(data, (str, Path)) and is_table(Path(data)):
-        found, what = open_table(Path(data)).columns, str(data)
+        found, what, kind = open_table(Path(data)).columns, str(data), "columns"
     else:
         return names
     present = tuple(name for name in names if name in found)
     if not present:
-        kind = "targets" if what == "the store" else "columns"
         raise ValueError(
             f"{what} has none of the run's targets {', '.join(names)}; its {kind} are {', '.join(found) or 'none'}"
         )

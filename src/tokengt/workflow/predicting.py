@@ -206,9 +206,7 @@ def _check_out(source: Path, out: Path, overwrite: bool) -> None:
     if out.resolve() == source.resolve():
         raise ValueError(f"the file to write is the input {source} itself; choose another name")
     if out.is_file() and not overwrite:
-        raise ValueError(
-            f"{out} exists; choose another name, or have it replaced (--force, in Python overwrite=True)"
-        )
+        raise ValueError(f"{out} exists; choose another name, or have it replaced (--force, in Python overwrite=True)")
 
 
 def _has_spread(predictor: Predictor, draws: int) -> bool:
