@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import here, refused
-from tokengt import inference
 from tokengt.cli import main
-from tokengt.workflow import describing, fitting
+from tokengt.workflow import describing, fitting, predicting
 
 TOKENGT = Path(sys.executable).parent / "tokengt"
 
@@ -93,8 +92,13 @@ def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    for room, name in ((describing, "info"), (inference, "load"), (fitting, "train")):
-        monkeypatch.setattr(room, name, fail)
+    for room, names in (
+        (describing, ["info"]),
+        (fitting, ["train"]),
+        (predicting, ["predict_file", "embed_file"]),
+    ):
+        for name in names:
+            monkeypatch.setattr(room, name, fail)
 
 
 class Strange(Exception):

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except KeyboardInterrupt:
         return _refused(f"stopped; {_GOES_ON.get(options.verb, 'begin again with the same command')}", _STOPPED)
     except BrokenPipeError:
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _give_up_output() -> None:
     """Print what is waiting; where that fails it goes nowhere, for Python would try again at its end and complain."""
     try:
-        sys.stdout.flush()
+        print(end="", flush=True)
     except OSError:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
@@ -63,7 +64,8 @@ def _give_up_output() -> None:
 def _failed(error: Exception) -> int:
     """The sentence and the exit status for an exception of any type."""
     if os.environ.get("TOKENGT_TRACEBACK", "0") not in ("", "0"):
-        traceback.print_exception(error)
+        with suppress(OSError):
+            traceback.print_exception(error)
     text = " ".join(line.strip() for line in str(error).splitlines())
     # A full GPU raises torch's own subclass of RuntimeError, a full CPU a plain RuntimeError known by its text.
     full = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in text
@@ -82,7 +84,8 @@ def _failed(error: Exception) -> int:
 def _refused(sentence: str, status: int = _BAD_INPUT) -> int:
     """One sentence, from the first of several processes alone."""
     if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"tokengt: {sentence}", file=sys.stderr)
+        with suppress(OSError):  # Whoever should read it has gone.
+            print(f"tokengt: {sentence}", file=sys.stderr)
     return status
 
 

@@ -1,20 +1,17 @@
 """What a folder is: a store, a run or a saved model, in a few lines."""
 
-import json
 import os
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean, stdev
 
-from tokengt.config import from_dict
 from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import load_model
 from tokengt.models.pretrained import CONFIG
 from tokengt.training.metrics import describe
-from tokengt.training.results import CARD, METRICS, SUMMARY
+from tokengt.training.results import CARD, METRICS, SUMMARY, read_summary
 from tokengt.training.spec import RUN_FILE, RunSpec, read_run
 
 
@@ -59,7 +56,7 @@ def _run(path: Path, spec: RunSpec) -> Iterator[str]:
     yield f"split      {spec.split}; seed {spec.seed}"
     yield from _model(spec.model)
     if (path / SUMMARY).is_file():
-        summary = _read_summary(path)
+        summary = read_summary(path)
         if summary.test:
             yield f"test       {describe(_numbers(summary.test))} ({summary.test_rows:,} rows)"
     else:
@@ -82,48 +79,31 @@ def _epochs(folder: Path) -> int:
     return len(file.read_bytes().splitlines()) if file.is_file() else 0
 
 
-@dataclass(frozen=True)
-class _Summary:
-    """``summary.json``, as :func:`tokengt.training.results.write_results` writes it."""
-
-    task: str
-    metric: str
-    test_rows: int
-    test: dict[str, float | None] | None = None
-    floor: dict[str, float | None] | None = None
-    epochs: int | None = None
-    members: tuple[float | None, ...] = ()
-
-
-def _read_summary(folder: Path) -> _Summary:
-    file = folder / SUMMARY
-    try:
-        content = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{file} is not valid JSON: {error}") from error
-    if isinstance(content, dict):
-        # A later version may say more than this one reads.
-        content = {name: value for name, value in content.items() if name in _Summary.__dataclass_fields__}
-    return from_dict(_Summary, content, str(file))
-
-
 def outcome(path: Path) -> list[str]:
     """What a finished run has to show: numbers, and the files to open; nothing in all processes but the first."""
     if int(os.environ.get("RANK", "0")) or int(os.environ.get("LOCAL_RANK", "0")):
         return []
-    summary = _read_summary(path)
+    summary = read_summary(path)
     lines = []
-    for numbers, label in ((summary.test, "test"), (summary.floor, "knowing only the training labels")):
-        if numbers:
-            lines.append(f"{label}: {describe(_numbers(numbers))}")
+    for values, label in ((summary.test, "test"), (summary.floor, "knowing only the training labels")):
+        if values:
+            lines.append(f"{label}: {describe(_numbers(values))}")
     each = [value for value in summary.members if value is not None]
     if len(each) > 1:
         lines.append(f"each model alone: {summary.metric} {mean(each):.4g} ± {stdev(each):.2g}")
     shown = ", ".join(str(file) for file in (*sorted(path.glob("*.png")), path / CARD))
-    return [*lines, f"open {shown}", f"predict with: tokengt predict {shlex.quote(str(path))} NEW.csv --out OUT.csv"]
+    new = _new_input(read_run(path))
+    return [*lines, f"open {shown}", f"predict with: tokengt predict {shlex.quote(str(path))} {new} --out OUT.csv"]
 
 
-def _numbers(values: dict[str, float | None]) -> dict[str, float]:
+def _new_input(spec: RunSpec) -> str:
+    """A name for a file to predict, of a kind that the run takes."""
+    if spec.molecules is not None:
+        return "NEW.csv"
+    return f"NEW{Path(spec.source.name).suffix}" if Path(spec.source.name).suffix else "NEW_FOLDER"
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: float("nan") if value is None else value for name, value in values.items()}
 
 
