@@ -10,7 +10,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch, Level
 from tokengt.data._labelled import LabelledGraphs
 from tokengt.data._pyg_files import Collated
-from tokengt.data._pyg_labels import MASKS, codes_of, label_of, mask_of, target_names
+from tokengt.data._pyg_labels import MASKS, codes_of, is_integer, label_of, mask_of, target_names
 from tokengt.interop.pyg import as_batch
 
 _GRAPH_KEYS = ("x", "edge_index", "edge_attr", "graph_features")
@@ -75,6 +75,7 @@ def _labelled(collated: Collated, graphs: GraphBatch, target: str, level: Level 
         split=codes_of(masks),
         lines=torch.arange(1, len(graphs) + 1),
         rejected=(),
+        integers=is_integer(collated.data, target),
     )
 
 

@@ -40,6 +40,11 @@ def label_of(data: Any, name: str) -> Float64[Tensor, "..."] | None:
     return label
 
 
+def is_integer(data: Any, name: str) -> bool:
+    """Whether the attribute, which :func:`label_of` could read, holds integers or booleans."""
+    return name in data and not torch.as_tensor(data[name]).is_floating_point()
+
+
 def shaped(label: Float64[Tensor, "..."], level: Level) -> Float64[Tensor, "rows targets"]:
     """A graph's vector is one row of several targets; a node's or an edge's is several rows of one."""
     if label.ndim == 2:

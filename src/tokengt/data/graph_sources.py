@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 import torch
 
 from tokengt.batch import Level
-from tokengt.data._labelled import LabelledGraphs, Record, assembled, level_rows
+from tokengt.data._labelled import LabelledGraphs, Record, as_numbers, assembled, level_rows
 from tokengt.data._networkx_files import read_networkx_folder
 from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files
-from tokengt.data._pyg_labels import guessed_level, label_of, shaped, split_of, target_names, targets_of
+from tokengt.data._pyg_labels import guessed_level, is_integer, label_of, shaped, split_of, target_names, targets_of
 from tokengt.graph import Graph
 from tokengt.interop.pyg import as_batch
 
 __all__ = [
     "LabelledGraphs",
     "Level",
+    "as_numbers",
     "graph_format",
     "is_graph_source",
     "load_pyg",
@@ -90,7 +91,7 @@ def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Lev
     for number, data, code, graph, label in readable:
         try:
             targets = targets_of(label, name, level, level_rows(graph, level), width)
-            records.append(Record(number, graph, targets, split_of(data, len(targets), code)))
+            records.append(Record(number, graph, targets, split_of(data, len(targets), code), is_integer(data, name)))
         except ValueError as error:
             rejected.append((number, str(error)))
     return assembled(path, records, rejected, level, target_names(name, width))

@@ -231,7 +231,7 @@ def _prepare_graphs(source: Path, out: Path, recipe: Recipe, progress: bool) -> 
     origin = Origin(source.name, source_checksum(source), recipe, featurisation(None))
     if is_finished(out, origin):
         return _as_it_is(out, progress)
-    manifest, tensors, rejected = read_graphs(source, origin)
+    manifest, tensors, rejected = read_graphs(source, origin, progress)
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)

@@ -16,6 +16,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.data.graph_sources import (
     LabelledGraphs,
+    as_numbers,
     graph_format,
     is_graph_source,
     read_pyg_list,
@@ -44,7 +45,7 @@ def open_data(
     if hasattr(data, "to_csv"):
         data = _written(data.to_csv(index=False).encode(), home.with_name("data.csv"))
     if not isinstance(data, (str, Path)):
-        return _in_memory(data, recipe)
+        return _in_memory(data, recipe, shown=not quiet)
     path = Path(data)
     if (path / MANIFEST).is_file():
         return _chosen_targets(Store.open(path), recipe)
@@ -87,6 +88,7 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     ):
         if asked and asked != kept:
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
+    store = _as_asked(store, recipe)
     names = store.manifest.target_names
     if not recipe.targets or recipe.targets == names:
         return store
@@ -98,7 +100,19 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     return replace(store, manifest=manifest, targets=store.targets[:, places])
 
 
-def _in_memory(data: Any, recipe: Recipe) -> Store:
+def _as_asked(store: Store, recipe: Recipe) -> Store:
+    """Classes that are numbers, such as those that integers became when the store was made, as numbers if asked for."""
+    classes = store.manifest.targets[0].classes if store.manifest.targets else None
+    if classes is None or recipe.task in (None, "multiclass"):
+        return store
+    numbers = as_numbers(store.targets, classes)
+    if numbers is None:
+        return store
+    columns = tuple(replace(target, classes=None) for target in store.manifest.targets)
+    return replace(store, manifest=replace(store.manifest, targets=columns, task=None), targets=numbers)
+
+
+def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
     if hasattr(data, "edge_index") and not isinstance(data, Sequence):
         data = [data]
     if not isinstance(data, Sequence):
@@ -109,10 +123,15 @@ def _in_memory(data: Any, recipe: Recipe) -> Store:
         raise ValueError(f"PyG graphs have one attribute of labels; target names {', '.join(recipe.targets)}")
     labelled = read_pyg_list(data, recipe.targets[0] if recipe.targets else None, recipe.level)
     _refuse_rejected(labelled)
+    if not labelled.target_names:
+        raise ValueError('no graph of the list has labels; expected an attribute y, or the name of another as target="..."')
+    labelled, sentence = labelled.for_task(recipe.task)
+    say(sentence or "", shown and sentence is not None)
     return Store.from_memory(
         labelled.graphs,
         labelled.targets,
         target_names=labelled.target_names,
+        classes=None if labelled.classes is None else [labelled.classes],
         level=labelled.level,
         task=recipe.task,
         split=labelled.split,
