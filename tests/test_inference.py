@@ -203,7 +203,7 @@ def test_weights_that_were_changed_are_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model\.safetensors does not match its checksum"):
         load(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="is not trained to the end; go on with the same command and --resume"):
+    with pytest.raises(ValueError, match="is not trained to the end; go on with it"):
         load(folder)
 
 

@@ -98,7 +98,9 @@ class Predictor:
             home = folder if name is None else folder / "members" / name
             own = spec if name is None else read_run(home)
             if not (home / WEIGHTS).is_file():
-                raise ValueError(f"{home} is not trained to the end; go on with the same command and --resume")
+                raise ValueError(
+                    f"{home} is not trained to the end; go on with it (resume=True in Python, --resume in the command)"
+                )
             members.append(Trained(_restored(home, own.model, model, where), own.task, own.descriptors))
         return cls(spec, members, where)
 

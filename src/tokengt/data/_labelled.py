@@ -90,7 +90,9 @@ def _classes_sentence(name: str, classes: tuple[str, ...]) -> str:
     more = len(classes) - _SHOWN_CLASSES
     shown = ", ".join(classes[:_SHOWN_CLASSES]) + (f" and {more} more" if more > 0 else "")
     missing = "; if -1 stands for a missing label, make them floats with NaN there" if "-1" in classes else ""
-    return f"{name}: integers are learned as {len(classes):,} classes ({shown}); to learn numbers, {_REGRESSION}{missing}"
+    return (
+        f"{name}: integers are learned as {len(classes):,} classes ({shown}); to learn numbers, {_REGRESSION}{missing}"
+    )
 
 
 def as_classes(targets: Float64[Tensor, "rows 1"]) -> tuple[Float64[Tensor, "rows 1"], tuple[str, ...]]:
@@ -151,6 +153,7 @@ def assembled(
     if not usable:
         why = f": {left_out[0][1]}" if left_out else ""
         raise ValueError(f"{source} holds no graph that can be used{why}")
+    labelled = [record for record in usable if not bool(record.targets.isnan().all())]
     has_split = any(record.split is not None for record in usable)
     return LabelledGraphs(
         graphs=replace(GraphBatch.collate([record.graph for record in usable]), extras=()),
@@ -160,7 +163,7 @@ def assembled(
         split=torch.cat([_codes(record) for record in usable]) if has_split else None,
         lines=torch.tensor([record.number for record in usable]),
         rejected=tuple(left_out),
-        integers=all(record.integers for record in usable if not bool(record.targets.isnan().all())),
+        integers=bool(labelled) and all(record.integers for record in labelled),
     )
 
 

@@ -98,7 +98,7 @@ def _level(path: Path, files: Sequence[_File], targets: Sequence[str], level: Le
     levels = [each for each in names if (level in (None, each)) and names[each].issuperset(targets)]
     if len(levels) > 1 and targets:
         raise ValueError(
-            f"{path}: targets {', '.join(targets)} are attributes of {'s and '.join(levels)}s; name one with --level"
+            f"{path}: targets {', '.join(targets)} are attributes of {'s and '.join(levels)}s; choose one as the level"
         )
     if not levels:
         attributes = "; ".join(

@@ -111,5 +111,5 @@ def guessed_level(path: Path, name: str, rows: Sequence[tuple[int, int, int]]) -
     labels, nodes, edges = rows[0]
     fits = f"fits {'s and '.join(best)}s alike" if max(votes.values()) else "fits none of graphs, nodes and edges"
     raise ValueError(
-        f"{path}: {name} {fits} (the first graph: {labels} rows, {nodes} nodes, {edges} edges); name one with --level"
+        f"{path}: {name} {fits} (the first graph: {labels} rows, {nodes} nodes, {edges} edges); choose one as the level"
     )

@@ -133,7 +133,7 @@ def _json_at(path: Path) -> list[Path]:
 
 def _labelled_pyg(path: Path, targets: tuple[str, ...], level: Level | None) -> LabelledGraphs:
     if len(targets) > 1:
-        raise ValueError(f"{path}: a PyG data set has one attribute of labels; --target names {targets}")
+        raise ValueError(f"{path}: a PyG data set has one attribute of labels; the targets are {', '.join(targets)}")
     return read_pyg(path, targets[0] if targets else None, level)
 
 

@@ -69,7 +69,7 @@ class DeviceConfig:
         if self.devices < 1:
             raise ValueError(f"devices is {self.devices}; expected at least 1")
         if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device is 'cuda' but torch finds no GPU; use --device cpu")
+            raise ValueError("device is 'cuda' but torch finds no GPU; use the device cpu")
 
     @property
     def resolved(self) -> str:

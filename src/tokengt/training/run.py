@@ -92,17 +92,20 @@ def _joined(members: list[Member]) -> RunSpec:
 def refuse_to_overwrite(folder: Path, resume: bool) -> None:
     """A folder with a run in it is touched only to go on with that run, one with other files never."""
     if folder.is_file():
-        raise ValueError(f"{folder} is a file; expected a folder for the run: choose another --out")
+        raise ValueError(f"{folder} is a file; expected a folder for the run: choose another")
     if (folder / RUN_FILE).exists():
         if not resume:
-            raise ValueError(f"{folder} already holds a run; go on with it by --resume, or choose another --out")
+            raise ValueError(
+                f"{folder} already holds a run; go on with it (resume=True in Python, --resume in the "
+                "command), or choose another folder"
+            )
         if is_first_format(folder) and not is_finished(folder):
             raise ValueError(
                 f"{folder} was begun by an older version of tokengt, whose checkpoints this one does not read; finish "
-                "it with that version, or begin anew with another --out"
+                "it with that version, or begin anew in another folder"
             )
     elif folder.exists() and any(not _is_ours(inside) for inside in folder.iterdir()):
-        raise ValueError(f"{folder} exists and holds other files; choose another --out")
+        raise ValueError(f"{folder} exists and holds other files; choose another folder")
 
 
 def is_finished(folder: Path) -> bool:
@@ -130,7 +133,7 @@ def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
     """What the split hides: molecules in two parts, elements never trained on; of several folds, only the first's."""
     spec, split = member.spec, member.split
     if spec.task.kind == "regression" and _looks_like_classes(member.train_targets):
-        say("the labels are a few whole numbers, learned as numbers; if they name classes, use --task multiclass")
+        say("the labels are a few whole numbers, learned as numbers; if they name classes, choose the task multiclass")
     for sentence in split.sentences():
         say(f"split: {sentence}")
     blank = int(torch.isnan(member.train_targets).all(1).sum())

@@ -82,8 +82,8 @@ def remove_store(folder: Path, data: Any) -> None:
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
     for option, asked, kept in (
-        ("--descriptors", recipe.descriptors, store.manifest.descriptors),
-        ("--level", recipe.level, store.manifest.level),
+        ("descriptors", recipe.descriptors, store.manifest.descriptors),
+        ("level", recipe.level, store.manifest.level),
         ("the molecule policy", recipe.policy if recipe.policy != MoleculePolicy() else None, policy_of(store)),
     ):
         if asked and asked != kept:
@@ -124,7 +124,9 @@ def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
     labelled = read_pyg_list(data, recipe.targets[0] if recipe.targets else None, recipe.level)
     _refuse_rejected(labelled)
     if not labelled.target_names:
-        raise ValueError('no graph of the list has labels; expected an attribute y, or the name of another as target="..."')
+        raise ValueError(
+            'no graph of the list has labels; expected an attribute y, or the name of another as target="..."'
+        )
     labelled, sentence = labelled.for_task(recipe.task)
     say(sentence or "", shown and sentence is not None)
     return Store.from_memory(

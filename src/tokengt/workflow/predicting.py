@@ -59,7 +59,7 @@ class _Columns:
         if name is None:
             assert table.text_column is not None
             return cls(table.columns.index(table.text_column), table.text_kind, descriptors)
-        return cls(table.place(name, "--smiles"), "smiles", descriptors)
+        return cls(table.place(name, "the smiles option"), "smiles", descriptors)
 
 
 def smiles_column(predictor: Predictor, table: Table, wanted: str | None) -> str | None:
@@ -150,7 +150,7 @@ def predict_file(
     A source of graphs has no columns: its CSV has the number of the graph (and of its node or edge) instead.
     """
     if out.resolve() == source.resolve():
-        raise ValueError(f"--out is the input {source} itself; choose another name")
+        raise ValueError(f"out is the input {source} itself; choose another name")
     if is_graph_source(source):
         _no_column(source, smiles)
         return _predict_graphs(predictor, source, out, draws, over)
@@ -183,7 +183,7 @@ def _has_spread(predictor: Predictor, draws: int) -> bool:
 
 def _no_column(source: Path, smiles: str | None) -> None:
     if smiles is not None:
-        raise ValueError(f"{source} holds graphs and no table of molecules: --smiles means nothing there")
+        raise ValueError(f"{source} holds graphs and no table of molecules: a column of SMILES means nothing there")
 
 
 def _told(predictor: Predictor, chunk: Chunk, draws: int, over: Over) -> list[list[str]]:
