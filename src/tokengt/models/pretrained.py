@@ -102,6 +102,11 @@ def restore(
 
 def _described(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
+    if not folder.exists():
+        raise ValueError(
+            f"{folder} does not exist; expected a folder of this machine with a model that save_pretrained or a "
+            "training wrote: nothing is downloaded, and the weights that come with tokengt are presets of its training"
+        )
     if not file.is_file():
         raise ValueError(f"{folder} is no saved tokengt model: {CONFIG} is missing")
     try:

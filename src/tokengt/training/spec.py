@@ -136,6 +136,8 @@ def read_run(folder: Path) -> RunSpec:
         ValueError: one sentence: the folder holds no run of ours.
     """
     file = folder / RUN_FILE
+    if not folder.exists():
+        raise ValueError(f"{folder} does not exist; expected a run's folder on this machine: nothing is downloaded")
     if not file.is_file():
         raise ValueError(f"{folder} is no tokengt run: {RUN_FILE} is missing")
     try:

@@ -246,12 +246,16 @@ class TokenGT(Model):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> "TokenGT":
-        """Read what :meth:`save_pretrained` wrote, in evaluation mode; anything else is refused."""
+        """Read what :meth:`save_pretrained` wrote, in evaluation mode; anything else is refused.
+
+        ``folder`` is a folder of this machine, a saved model or a run of ours: nothing is downloaded.
+        """
         description, state = read_model(Path(folder))
         if description.get("kind") != "tokengt":
             raise ValueError(f"{folder} holds a model of kind {description.get('kind')!r}, and no TokenGT")
         model = restore(TokenGTConfig.from_dict(description).build, state, Path(folder), device)
         assert isinstance(model, TokenGT)
+        model.remember_folder(Path(folder))
         return model
 
     @eager_only
