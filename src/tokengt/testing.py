@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
-from tokengt.interop.pyg import as_batch
+from tokengt.interop.pyg import as_batch, counted_by
 from tokengt.models.contract import Model as OurModel
 from tokengt.models.tokengt.identifiers import identify
 from tokengt.models.tokengt.model import TokenGT
@@ -138,10 +138,9 @@ def _permuted_data(data: Any, nodes: Int[Tensor, " nodes"], edges: Int[Tensor, "
     for key, value in data.to_dict().items():
         if key == "edge_index":
             moved[key] = renamed[value[:, edges]]
-        elif isinstance(value, Tensor) and data.is_edge_attr(key):
-            moved[key] = value[edges]
-        elif isinstance(value, Tensor) and data.is_node_attr(key):
-            moved[key] = value[nodes]
+        elif isinstance(value, Tensor):
+            order = {"node": nodes, "edge": edges, "graph": None}[counted_by(data, key)]
+            moved[key] = value if order is None else value[order]
     return moved
 
 

@@ -189,3 +189,22 @@ def test_a_list_without_labels_asks_in_python() -> None:
     ) as caught:
         open_data(bare, Recipe(), Path("nowhere"))
     assert "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["list", "file", "collated"])
+def test_training_data_with_numbers_that_no_model_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    data: object = [
+        pyg.Data(x=torch.ones(3, 1), edge_index=EDGES, y=1.5 * place, pos=torch.ones(3, 3), edge_weight=torch.ones(2))
+        for place in range(4)
+    ]
+    if how != "list":
+        (torch.save if how == "file" else pyg.InMemoryDataset.save)(data, tmp_path / "a.pt")
+    opened(data if how == "list" else tmp_path / "a.pt", tmp_path)
+    said = capsys.readouterr().err
+    assert said.count("no model reads") == 1
+    assert "pos (of nodes: x) and edge_weight (of edges: edge_attr)" in said
+    assert "y" not in said.split("no model reads")[1].split(";")[0].split()
+    assert open_data(data if how == "list" else tmp_path / "a.pt", Recipe(), tmp_path / "b", workers=1, quiet=True)
+    assert capsys.readouterr().err == ""

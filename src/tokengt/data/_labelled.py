@@ -1,8 +1,8 @@
 """Graphs with their labels, whatever kind of file they came from, and what labels that are integers mean."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -30,7 +30,7 @@ class LabelledGraphs:
     ``split``: the code of each row's part (train, valid, test), where the source has one. ``lines``: each graph's
     number in the source, counted from 1; ``rejected``: (number, reason) of the graphs that are left out.
     ``integers``: whether the source keeps all its labels as integers or booleans. ``classes``: with them a target is
-    the place of its class in this tuple.
+    the place of its class in this tuple. ``unread``: attributes of numbers that no model will read, with their level.
     """
 
     graphs: GraphBatch
@@ -42,6 +42,7 @@ class LabelledGraphs:
     rejected: tuple[tuple[int, str], ...]
     integers: bool = False
     classes: tuple[str, ...] | None = None
+    unread: Mapping[str, Level] = field(default_factory=dict)
 
     def for_task(self, task: TaskKind | None) -> "tuple[LabelledGraphs, str | None]":
         """The labels as the task reads them, and the sentence that a person should read about it, if there is one.

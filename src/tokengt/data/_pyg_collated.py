@@ -11,7 +11,7 @@ from tokengt.batch import GraphBatch, Level
 from tokengt.data._labelled import LabelledGraphs
 from tokengt.data._pyg_files import Collated
 from tokengt.data._pyg_labels import MASKS, codes_of, is_integer, label_of, mask_of, target_names
-from tokengt.interop.pyg import as_batch
+from tokengt.interop.pyg import as_batch, unread_attributes
 
 _GRAPH_KEYS = ("x", "edge_index", "edge_attr", "graph_features")
 _OTHER_KEYS = ("num_nodes", "hyperedge_index", "hyperedge_attr", "adj", "adj_t", "batch", "ptr")
@@ -76,6 +76,7 @@ def _labelled(collated: Collated, graphs: GraphBatch, target: str, level: Level 
         lines=torch.arange(1, len(graphs) + 1),
         rejected=(),
         integers=is_integer(collated.data, target),
+        unread=unread_attributes(collated.data, (target,)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files
 from tokengt.data._pyg_labels import guessed_level, is_integer, label_of, shaped, split_of, target_names, targets_of
 from tokengt.graph import Graph
-from tokengt.interop.pyg import as_batch
+from tokengt.interop.pyg import as_batch, unread_attributes, unread_sentence
 
 __all__ = [
     "LabelledGraphs",
@@ -27,6 +28,7 @@ __all__ = [
     "read_pyg",
     "read_pyg_graphs",
     "read_pyg_list",
+    "unread_sentence",
 ]
 _LIST = Path("the list of graphs")
 
@@ -94,7 +96,19 @@ def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Lev
             records.append(Record(number, graph, targets, split_of(data, len(targets), code), is_integer(data, name)))
         except ValueError as error:
             rejected.append((number, str(error)))
-    return assembled(path, records, rejected, level, target_names(name, width))
+    found = assembled(path, records, rejected, level, target_names(name, width))
+    return replace(found, unread=_unread([data for _, data, *_ in readable], name))
+
+
+def _unread(datas: Sequence[Any], target: str) -> dict[str, Level]:
+    """What no model reads in these graphs; of all that have the same attributes, the first is looked at."""
+    first: dict[frozenset[str], Any] = {}
+    for data in datas:
+        first.setdefault(frozenset(data.keys()), data)
+    unread: dict[str, Level] = {}
+    for data in first.values():
+        unread |= unread_attributes(data, (target,))
+    return unread
 
 
 def _graph(data: Any) -> Graph:

@@ -5,7 +5,7 @@ A *store* is a prepared data set (:mod:`tokengt.data.store`).
 
 from pathlib import Path
 
-from tokengt.data.graph_sources import LabelledGraphs, graph_format
+from tokengt.data.graph_sources import LabelledGraphs, graph_format, unread_sentence
 from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn
 from tokengt.data.progress import say
 from tokengt.data.shards import Rejected
@@ -29,6 +29,8 @@ def read_graphs(
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from error
     say(f"{source}: {sentence}", shown and sentence is not None)
+    if labelled.unread:
+        say(f"{source}: {unread_sentence(labelled.unread)}", shown)
     graphs, targets = labelled.graphs.narrowed(), labelled.targets.double()
     tensors = {**graphs.arrays(), "targets": targets, "lines": labelled.lines.long()}
     if labelled.split is not None:

@@ -20,6 +20,7 @@ from tokengt.data.graph_sources import (
     graph_format,
     is_graph_source,
     read_pyg_list,
+    unread_sentence,
 )
 from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
 from tokengt.data.prepare import prepare
@@ -129,6 +130,8 @@ def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
         )
     labelled, sentence = labelled.for_task(recipe.task)
     say(sentence or "", shown and sentence is not None)
+    if labelled.unread:
+        say(unread_sentence(labelled.unread), shown)
     return Store.from_memory(
         labelled.graphs,
         labelled.targets,
