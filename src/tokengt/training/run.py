@@ -22,6 +22,7 @@ from tokengt.models.pretrained import CONFIG, WEIGHTS, is_untrained_config, writ
 from tokengt.presets import PRETRAINED
 from tokengt.training.loop import State, Trainer
 from tokengt.training.parts import Parts, cut
+from tokengt.training.processes import without_precision_advice
 from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import Member, Say, policy_of, resolve
@@ -34,6 +35,7 @@ from tokengt.training.start import Start
 BEFORE_A_RUN = ("store", "data.csv")
 
 
+@without_precision_advice()
 def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | None, folder: Path, say: Say) -> None:
     """Train all models of a run and write its folder."""
     first = fabric.is_global_zero
