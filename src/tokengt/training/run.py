@@ -207,7 +207,12 @@ def _train_one(
         seed=spec.seed,
         folder=folder,
         fingerprint=spec.fingerprint,
-        progress=Progress(spec.training.epochs, request.quiet or not first, member.name or "training"),
+        progress=Progress(
+            spec.training.epochs,
+            request.quiet or not first,
+            member.name or "training",
+            int(graphs.nodes.host_lengths[parts.train.places[0]]) if len(parts.train.places) == 1 else None,
+        ),
         on_epoch=(lambda records: write_metrics(folder, records)) if first else (lambda records: None),
         warn=say if first else (lambda sentence: None),
     )
