@@ -57,7 +57,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         findings.append(_findings(member, table, notes if len(members) == 1 else {}))
         records = state.records if len(members) == 1 else []
         if first and len(members) > 1:
-            summaries.append(write_results(home, member.spec, member.store, findings[-1], state.records, parameters))
+            summaries.append(write_results(home, member.spec, store, findings[-1], state.records, parameters))
     if first:
         whole = findings[0] if len(findings) == 1 else _together(findings, notes)
         write_results(folder, together, store, whole, records, parameters, summaries)
@@ -185,7 +185,14 @@ def _together(found: list[Findings], notes: Mapping[str, Any]) -> Findings:
     predictions = torch.nanmean(torch.stack([each.predictions for each in found]), 0)
     floor = torch.nanmean(torch.stack([each.floor for each in found]), 0)
     rows = torch.unique(torch.cat([each.rows for each in found]))
-    return replace(found[0], rows=rows, predictions=predictions, floor=floor, **notes)
+    # The models of an ensemble share a split: each fold is told once.
+    splits = [each for place, each in enumerate(found) if not any(_same_split(each, other) for other in found[:place])]
+    folds = tuple(each.as_fold for each in splits) if len(splits) > 1 else ()
+    return replace(found[0], rows=rows, predictions=predictions, floor=floor, folds=folds, **notes)
+
+
+def _same_split(one: Findings, other: Findings) -> bool:
+    return torch.equal(one.codes, other.codes)
 
 
 def _train_one(
