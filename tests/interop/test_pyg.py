@@ -228,6 +228,21 @@ def test_follow_batch_and_late_attributes_come_back():
     assert half.name == ["ethanol"]
 
 
+def test_attributes_of_a_batch_come_back_only_to_the_same_batch():
+    """An attribute of the batch as a whole has rows that belong to its graphs in their order, and to no other."""
+    batch = Batch.from_data_list([Data(x=torch.full((2, 1), float(n)), edge_index=_EDGES[:, :2]) for n in range(3)])
+    batch.weight = torch.tensor([10.0, 11.0, 12.0])
+    graphs = from_pyg(batch)
+    assert to_pyg(graphs).weight.tolist() == [10.0, 11.0, 12.0]
+    for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2], [0, 1], [0, 1, 2, 2], [0, 0, 2]):
+        written = to_pyg(graphs.select(order))
+        assert written.x[::2, 0].tolist() == order
+        assert ("weight" in written) == (order == [0, 1, 2]), order
+    other = from_pyg(batch.clone())
+    mixed = GraphBatch.collate([graphs[0], other[1], graphs[2]])
+    assert "weight" not in to_pyg(mixed)
+
+
 def test_batch_made_by_hand():
     batch = Batch(x=torch.rand(3, 2), edge_index=torch.tensor([[0, 2], [1, 2]]), batch=torch.tensor([0, 0, 1]))
     batch.y = torch.tensor([1.0, 2.0])
