@@ -14,6 +14,7 @@ import tokengt
 from tests.workflow.small import QUIET, molecule_csv, molecules, train_small, write_csv
 from tokengt.inference import Predictor, load
 from tokengt.models.passes import Over
+from tokengt.models.tokengt.identifiers import identify
 from tokengt.workflow.fitting import TrainOptions
 
 TEXTS = [*molecules(30)[0], "C", "[Na+].[Cl-]", "O"]
@@ -286,3 +287,23 @@ def test_a_strangers_config_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="exists and holds other files"):
         train_small(molecule_csv(tmp_path / "data.csv"), tmp_path / "run", "y")
     assert (tmp_path / "run" / "config.json").read_text() == '{"mine": 1}'
+
+
+def test_identifiers_of_ones_own_are_used_in_a_prediction(predictor: Predictor) -> None:
+    """Each graph gets its own rows of them, whatever batch it is predicted in; the canonical ones give the same."""
+    graphs, _, _ = predictor.read_texts(TEXTS)
+    identifiers = predictor.members[0].model.config.identifiers  # type: ignore[attr-defined]
+    canonical = identify(graphs, identifiers)
+    assert canonical is not None
+    given = predictor.predict(TEXTS, node_ids=canonical.nodes).mean
+    assert close(given, predictor.predict(TEXTS).mean)
+    mine = torch.randn(graphs.num_nodes, identifiers.dim, generator=torch.Generator().manual_seed(0))
+    together = predictor.predict(graphs, node_ids=mine).mean
+    assert not close(together, given)
+    last = graphs.nodes.host_lengths[-1]
+    assert close(predictor.predict(TEXTS[-1], node_ids=mine[-last:]).mean, together[-1:])
+    assert predictor.predict(graphs, node_ids=mine, draws=3, over="dropout").std is not None
+    with pytest.raises(ValueError, match="draws over identifiers would all be alike"):
+        predictor.predict(graphs, node_ids=mine, draws=3)
+    with pytest.raises(ValueError, match=f"node_ids has {len(mine) - 1} rows; expected {len(mine)}, one per node"):
+        predictor.predict(graphs, node_ids=mine[1:])

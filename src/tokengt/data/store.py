@@ -196,7 +196,7 @@ class Store:
         digest = hashlib.sha256()
         for name, tensor in sorted(tensors.items()):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     def _counts(self) -> dict[str, int]:

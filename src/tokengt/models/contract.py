@@ -134,6 +134,11 @@ class Model(nn.Module, ABC):
         """Whether ``draw`` changes what :meth:`forward` gives at evaluation."""
         return False
 
+    @property
+    def takes_node_ids(self) -> bool:
+        """Whether :meth:`forward` has a parameter ``node_ids``: identifiers to use instead of the model's own."""
+        return False
+
     def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
         """About how much work each graph is, counted in nodes and edges, on the CPU: batches are cut by it."""
         return 1 + graphs.nodes.host_lengths + graphs.edges.host_lengths + graphs.hyperedges.host_lengths
