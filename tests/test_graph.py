@@ -81,6 +81,24 @@ def test_extras_travel() -> None:
     assert batch.select([1, 0])[1].extras["name"] == "water"
 
 
+def test_a_graph_moved_to_a_device_keeps_all_it_has() -> None:
+    graph = Graph(
+        torch.ones(3, 2),
+        torch.tensor([[0, 1], [1, 2]]),
+        torch.rand(2, 1),
+        hyperedge_nodes=torch.tensor([0, 2]),
+        hyperedge_offsets=torch.tensor([0, 2]),
+        hyperedge_features=torch.rand(1, 4),
+        graph_features=torch.rand(1, 5),
+        extras={"name": "water", "pos": torch.rand(3, 3)},
+    )
+    there = graph.to(torch.device("cpu"))
+    assert_same(there, graph)
+    assert torch.equal(there.graph_features, graph.graph_features)
+    assert there.extras == graph.extras
+    assert there.extras["name"] == "water"
+
+
 def test_graph_is_frozen() -> None:
     with pytest.raises(AttributeError):
         random_graph(3, 2).num_nodes = 5  # type: ignore[misc]

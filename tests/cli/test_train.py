@@ -83,7 +83,7 @@ def test_evaluate_and_embed(folder: Path) -> None:
     ("arguments", "sentence"),
     [
         (["--target", "solubility"], "the columns are Name, Structure, log S, T, Part"),
-        (["--smiles", "Structure", "--target", "Name"], "--task multiclass"),
+        (["--smiles", "Structure", "--target", "Name"], "the task multiclass"),
         (["--smiles", "Structure", "--target", "log S", "--set", "training.epochs"], "has no '='"),
     ],
 )

@@ -213,7 +213,7 @@ def test_other_targets_and_none(tmp_path):
 
 def test_a_vector_is_several_targets_when_the_level_is_told(tmp_path):
     path = _saved(tmp_path, [_graph(n, y=torch.arange(7.0)) for n in (3, 4)])
-    with pytest.raises(ValueError, match=r"y fits none of graphs, nodes and edges .*--level"):
+    with pytest.raises(ValueError, match=r"y fits none of graphs, nodes and edges .*choose one as the level"):
         read_pyg(path)
     assert read_pyg(path, level="graph").targets.tolist() == [list(range(7))] * 2
     path = _saved(tmp_path, Data(x=torch.ones(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.int64), y=torch.ones(1)))
@@ -335,7 +335,7 @@ def test_networkx_nodes_and_edges_as_targets(tmp_path):
 
 def test_networkx_levels_that_are_not_clear(tmp_path):
     _json(tmp_path, "a.json", _molecule([1, 0], 1, site=3))
-    with pytest.raises(ValueError, match="targets site are attributes of graphs and nodes; name one with --level"):
+    with pytest.raises(ValueError, match="targets site are attributes of graphs and nodes; choose one as the level"):
         read_networkx_folder(tmp_path, ["site"], None)
     with pytest.raises(ValueError, match="targets gap; graphs have name, site, solubility; nodes have charge, element"):
         read_networkx_folder(tmp_path, ["gap"], None)

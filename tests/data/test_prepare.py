@@ -224,11 +224,11 @@ def test_another_recipe_or_source_wants_another_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError) as error:
         prepare(source, out, Recipe("smiles", ("y",), task="regression", policy=MoleculePolicy(salts="largest")))
     assert str(error.value) == (
-        f"{out} is another store: --task was not given and is now regression; "
-        "--salts was keep and is now largest; give another --out"
+        f"{out} is another store: task was not given and is now regression; "
+        "salts was keep and is now largest; choose another folder"
     )
     table(source, 13)
-    with pytest.raises(ValueError, match=r"it was made from another t.csv; give another --out"):
+    with pytest.raises(ValueError, match=r"it was made from another t.csv; choose another folder"):
         prepare(source, out, RECIPE)
     assert contents(out) == before
 
@@ -237,12 +237,12 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     source = table(tmp_path / "t.csv", 6)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    with pytest.raises(ValueError, match=r"holds 'thesis.tex' and is no store; give another --out"):
+    with pytest.raises(ValueError, match=r"holds 'thesis.tex' and is no store; choose another folder"):
         prepare(source, tmp_path / "mine", RECIPE)
-    with pytest.raises(ValueError, match="is a file; give another --out"):
+    with pytest.raises(ValueError, match="is a file; choose another folder"):
         prepare(source, source, RECIPE)
     (tmp_path / "mine" / "manifest.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"has format None; expected 'tokengt-store-1'; give another --out"):
+    with pytest.raises(ValueError, match=r"has format None; expected 'tokengt-store-1'; choose another folder"):
         prepare(source, tmp_path / "mine", RECIPE)
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "graphs.safetensors").write_bytes(b"of another program")
@@ -269,12 +269,24 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
         ("", RECIPE, "is empty"),
         ("smiles,y\nCC,high\nCC,low\n", RECIPE, "'y' holds no number but text such as 'high' on line 2; .* multiclass"),
         ("smiles,y\nCC,2\n", Recipe("smiles", ("y",), task="binary"), "'y' holds no 0 or 1 but text such as '2'"),
-        ("smiles,y\nCC,1\n", Recipe("SMILE", ("y",)), "has no column 'SMILE', which --smiles names; .* smiles, y"),
-        ("smiles,y\nCC,1\n", Recipe("smiles", ("z",)), "has no column 'z', which --target names; .* smiles, y"),
-        ("smiles,y\nCC,1\n", Recipe("smiles", descriptors=("d",)), "has no column 'd', which --descriptors names"),
+        (
+            "smiles,y\nCC,1\n",
+            Recipe("SMILE", ("y",)),
+            "has no column 'SMILE', which the smiles option names; .* smiles, y",
+        ),
+        (
+            "smiles,y\nCC,1\n",
+            Recipe("smiles", ("z",)),
+            "has no column 'z', which the target option names; .* smiles, y",
+        ),
+        (
+            "smiles,y\nCC,1\n",
+            Recipe("smiles", descriptors=("d",)),
+            "has no column 'd', which the descriptors option names",
+        ),
         ("smiles,y\nCC,1\n", Recipe("smiles", split="s"), "has no column 's', which the split names"),
-        ("mol,y\nCC,1\n", Recipe(targets=("y",)), "say with --smiles which column .* the columns are mol, y"),
-        ("smiles,y\nCC,1\n", Recipe("smiles", level="node"), "--level must be graph"),
+        ("mol,y\nCC,1\n", Recipe(targets=("y",)), "name the column that holds the SMILES; the columns are mol, y"),
+        ("smiles,y\nCC,1\n", Recipe("smiles", level="node"), "the level must be graph"),
         ("name,y\nasp irin,1\nx,2\n", Recipe("name", ("y",)), "none of the 2 rows .* column 'name' .* line 2: "),
         ("a,a\nCC,1\n", Recipe("a"), "two columns named 'a'"),
     ],
@@ -294,7 +306,7 @@ def test_refusals_are_one_sentence_and_leave_no_folder(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"targets": ("y", "y")}, "--target names column 'y' twice"),
+        ({"targets": ("y", "y")}, "the target option names column 'y' twice"),
         ({"targets": ("y",), "descriptors": ("y",)}, "column 'y' is a target and a descriptor"),
         ({"targets": ("y", "z"), "task": "multiclass"}, "multiclass takes one target column, got y, z"),
     ],
@@ -441,9 +453,11 @@ def test_a_pyg_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "opened as it is" in capsys.readouterr().err
     prepare(source, tmp_path / "again", recipe)
     assert contents(out) == contents(tmp_path / "again")
-    with pytest.raises(ValueError, match=r"--task was multiclass and is now not given; give another --out"):
+    with pytest.raises(ValueError, match=r"task was multiclass and is now not given; choose another folder"):
         prepare(source, out, Recipe(targets=("y",), level="node"))
-    with pytest.raises(ValueError, match="holds graphs and no table of molecules: --smiles means nothing there"):
+    with pytest.raises(
+        ValueError, match="holds graphs and no table of molecules: a column of SMILES means nothing there"
+    ):
         prepare(source, tmp_path / "other", Recipe("smiles", ("y",)))
 
 

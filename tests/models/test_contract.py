@@ -1,5 +1,6 @@
 """What every kind of model answers, asked of each of them."""
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from tokengt.config import to_dict
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.gin import GinConfig
 from tokengt.models.kinds import KINDS, config_from_dict, load_model, register
+from tokengt.models.passes import check_passes
 from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 from tokengt.presets import PRESETS, small
 from tokengt.testing import assert_permutation_equivariant, assert_permutation_invariant
@@ -76,6 +78,16 @@ def test_costs_of_tokengt_are_its_tokens() -> None:
     directed = GraphBatch.collate(odd_graphs())
     fitted = small().fit(graph_store(odd_graphs()), 1).build()
     assert fitted.costs(directed).tolist() == [1 + graph.num_nodes + graph.num_edges for graph in odd_graphs()]
+
+
+def test_identifiers_are_given_only_to_models_that_take_them(config: ModelConfig) -> None:
+    model = config.fit(molecule_store(5), 1).build()
+    assert model.takes_node_ids == ("node_ids" in inspect.signature(model.forward).parameters)
+    if model.takes_node_ids:
+        check_passes(model, 1, "identifiers", given_ids=True)
+    else:
+        with pytest.raises(ValueError, match=f"node_ids are given, but a {type(model).__name__} takes none"):
+            check_passes(model, 1, "identifiers", given_ids=True)
 
 
 def test_a_model_comes_back_from_disk_as_the_kind_it_is(config: ModelConfig, tmp_path: Path) -> None:

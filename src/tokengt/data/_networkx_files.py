@@ -58,7 +58,8 @@ def read_networkx_folder(
     for file in files:
         try:
             graph = from_networkx(file.graph, nodes or None, edges or None)
-            records.append(Record(file.number, graph, _labels(file.rows[level], targets)))
+            labels, whole = _labels(file.rows[level], targets), _are_integers(file.rows[level], targets)
+            records.append(Record(file.number, graph, labels, integers=whole))
         except ValueError as error:
             rejected.append((file.number, f"{file.name}: {error}"))
     return assembled(path, _one_kind(records), rejected, level, targets)
@@ -97,7 +98,7 @@ def _level(path: Path, files: Sequence[_File], targets: Sequence[str], level: Le
     levels = [each for each in names if (level in (None, each)) and names[each].issuperset(targets)]
     if len(levels) > 1 and targets:
         raise ValueError(
-            f"{path}: targets {', '.join(targets)} are attributes of {'s and '.join(levels)}s; name one with --level"
+            f"{path}: targets {', '.join(targets)} are attributes of {'s and '.join(levels)}s; choose one as the level"
         )
     if not levels:
         attributes = "; ".join(
@@ -138,6 +139,11 @@ def _label(name: str, value: Any) -> float:
     if math.isinf(number):
         raise ValueError(f"target {name!r} is {value!r}; expected a number")
     return number
+
+
+def _are_integers(rows: _Rows, targets: Sequence[str]) -> bool:
+    """Whether all labels that there are were written as integers or booleans; JSON tells 1 from 1.0."""
+    return all(isinstance(row.get(name), int | None) for row in rows for name in targets)
 
 
 def _one_kind(records: Sequence[Record]) -> list[Record]:

@@ -2,23 +2,25 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from tokengt.batch import Level
-from tokengt.data._labelled import LabelledGraphs, Record, assembled, level_rows
+from tokengt.data._labelled import LabelledGraphs, Record, as_numbers, assembled, level_rows
 from tokengt.data._networkx_files import read_networkx_folder
 from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files
-from tokengt.data._pyg_labels import guessed_level, label_of, shaped, split_of, target_names, targets_of
+from tokengt.data._pyg_labels import guessed_level, is_integer, label_of, shaped, split_of, target_names, targets_of
 from tokengt.graph import Graph
-from tokengt.interop.pyg import as_batch
+from tokengt.interop.pyg import as_batch, unread_attributes, unread_sentence
 
 __all__ = [
     "LabelledGraphs",
     "Level",
+    "as_numbers",
     "graph_format",
     "is_graph_source",
     "load_pyg",
@@ -26,6 +28,7 @@ __all__ = [
     "read_pyg",
     "read_pyg_graphs",
     "read_pyg_list",
+    "unread_sentence",
 ]
 _LIST = Path("the list of graphs")
 
@@ -90,10 +93,22 @@ def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Lev
     for number, data, code, graph, label in readable:
         try:
             targets = targets_of(label, name, level, level_rows(graph, level), width)
-            records.append(Record(number, graph, targets, split_of(data, len(targets), code)))
+            records.append(Record(number, graph, targets, split_of(data, len(targets), code), is_integer(data, name)))
         except ValueError as error:
             rejected.append((number, str(error)))
-    return assembled(path, records, rejected, level, target_names(name, width))
+    found = assembled(path, records, rejected, level, target_names(name, width))
+    return replace(found, unread=_unread([data for _, data, *_ in readable], name))
+
+
+def _unread(datas: Sequence[Any], target: str) -> dict[str, Level]:
+    """What no model reads in these graphs; of all that have the same attributes, the first is looked at."""
+    first: dict[frozenset[str], Any] = {}
+    for data in datas:
+        first.setdefault(frozenset(data.keys()), data)
+    unread: dict[str, Level] = {}
+    for data in first.values():
+        unread |= unread_attributes(data, (target,))
+    return unread
 
 
 def _graph(data: Any) -> Graph:
@@ -132,7 +147,7 @@ def _json_at(path: Path) -> list[Path]:
 
 def _labelled_pyg(path: Path, targets: tuple[str, ...], level: Level | None) -> LabelledGraphs:
     if len(targets) > 1:
-        raise ValueError(f"{path}: a PyG data set has one attribute of labels; --target names {targets}")
+        raise ValueError(f"{path}: a PyG data set has one attribute of labels; the targets are {', '.join(targets)}")
     return read_pyg(path, targets[0] if targets else None, level)
 
 

@@ -50,7 +50,7 @@ class Recipe:
         for name, value, options in (("task", self.task, get_args(TaskKind)), ("level", self.level, get_args(Level))):
             if value is not None and value not in options:
                 raise ValueError(f"{name} is {value!r}; expected one of {', '.join(options)}")
-        for option, names in (("--target", self.targets), ("--descriptors", self.descriptors)):
+        for option, names in (("the target option", self.targets), ("the descriptors option", self.descriptors)):
             repeated = [name for name in names if names.count(name) > 1]
             if repeated:
                 raise ValueError(f"{option} names column {repeated[0]!r} twice; expected each column once")
@@ -58,7 +58,7 @@ class Recipe:
         if both:
             raise ValueError(f"column {both[0]!r} is a target and a descriptor: the model would be told the answer")
         if self.task == "multiclass" and len(self.targets) > 1:
-            raise ValueError(f"--task multiclass takes one target column, got {', '.join(self.targets)}")
+            raise ValueError(f"the task multiclass takes one target column, got {', '.join(self.targets)}")
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,16 @@ class Manifest:
         """How a store of this source, recipe and featurisation would differ, in words; empty when it is this one."""
         source = [] if self.source.sha256 == sha256 else [f"it was made from another {self.source.name}"]
         pairs = [
-            ("--smiles", self.columns.get("smiles"), recipe.smiles),
-            ("--target", self.columns.get("targets"), list(recipe.targets)),
-            ("--descriptors", list(self.descriptors), list(recipe.descriptors)),
-            ("--split-column", self.columns.get("split"), recipe.split),
-            ("--task", self.task, recipe.task),
-            ("--level", self.level, recipe.level or self.level),
+            ("smiles", self.columns.get("smiles"), recipe.smiles),
+            ("target", self.columns.get("targets"), list(recipe.targets)),
+            ("descriptors", list(self.descriptors), list(recipe.descriptors)),
+            ("split column", self.columns.get("split"), recipe.split),
+            ("task", self.task, recipe.task),
+            ("level", self.level, recipe.level or self.level),
             ("the version of featurisation", self.featurisation.get("version"), made["version"]),
         ]
         old_policy, new_policy = self.featurisation.get("policy", {}), made.get("policy", {})
-        pairs += [(f"--{name}", old_policy.get(name), value) for name, value in new_policy.items()]
+        pairs += [(name, old_policy.get(name), value) for name, value in new_policy.items()]
         return source + [f"{name} was {_shown(old)} and is now {_shown(new)}" for name, old, new in pairs if old != new]
 
 

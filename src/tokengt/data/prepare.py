@@ -100,20 +100,22 @@ def _as_it_is(out: Path, shown: bool) -> Store:
 def _resolved(recipe: Recipe, table: Table) -> Recipe:
     """The recipe with the column of SMILES named, where the table does not fix it."""
     if recipe.level not in (None, "graph"):
-        raise ValueError(f"{table.path} is a table of molecules with one target per molecule; --level must be graph")
+        raise ValueError(f"{table.path} is a table of molecules with one target per molecule; the level must be graph")
     if recipe.smiles is not None or table.text_column is not None:
         return _distinct(replace(recipe, level="graph"), table)
     named = [column for column in table.columns if column.lower() == "smiles"]
     if len(named) != 1:
         columns = ", ".join(table.columns)
-        raise ValueError(f"{table.path}: say with --smiles which column holds the SMILES; the columns are {columns}")
+        raise ValueError(f"{table.path}: name the column that holds the SMILES; the columns are {columns}")
     return _distinct(replace(recipe, level="graph", smiles=named[0]), table)
 
 
 def _distinct(recipe: Recipe, table: Table) -> Recipe:
     """One column cannot be the molecule and what is learned of it, nor the split and either of them."""
     text = recipe.smiles or table.text_column
-    named = [("--target", name) for name in recipe.targets] + [("--descriptors", name) for name in recipe.descriptors]
+    named = [("the target option", name) for name in recipe.targets] + [
+        ("the descriptors option", name) for name in recipe.descriptors
+    ]
     for option, name in named:
         if name in (text, recipe.split):
             what = "the molecules" if name == text else "the split"
@@ -157,7 +159,7 @@ def _survey(table: Table, shard_recipe: ShardRecipe) -> tuple[int, str]:
             expected = "0 or 1" if shard_recipe.task == "binary" else "number"
             raise ValueError(
                 f"{table.path}: target {column.name!r} holds no {expected} but text such as {example}; "
-                "for classes that are text use --task multiclass"
+                "for classes that are text choose the task multiclass"
             )
     return rows, digest.hexdigest()
 
@@ -236,7 +238,7 @@ def _prepare_graphs(source: Path, out: Path, recipe: Recipe, progress: bool, tak
     origin = Origin(source.name, source_checksum(source), recipe, featurisation(None))
     if is_finished(out, origin):
         return _as_it_is(out, progress)
-    manifest, tensors, rejected = read_graphs(source, origin)
+    manifest, tensors, rejected = read_graphs(source, origin, progress)
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)

@@ -51,12 +51,12 @@ class ShardRecipe:
         text = table.text_column if recipe.smiles is None else recipe.smiles
         assert text is not None
         return cls(
-            text=Column(text, table.place(text, "--smiles")),
+            text=Column(text, table.place(text, "the smiles option")),
             kind=table.text_kind if recipe.smiles is None else "smiles",
             policy=recipe.policy,
             task=recipe.task,
-            targets=tuple(Column(name, table.place(name, "--target")) for name in recipe.targets),
-            descriptors=tuple(Column(name, table.place(name, "--descriptors")) for name in recipe.descriptors),
+            targets=tuple(Column(name, table.place(name, "the target option")) for name in recipe.targets),
+            descriptors=tuple(Column(name, table.place(name, "the descriptors option")) for name in recipe.descriptors),
             split=None if recipe.split is None else Column(recipe.split, table.place(recipe.split, "the split")),
         )
 

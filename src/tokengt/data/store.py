@@ -4,6 +4,7 @@ A store is a folder that ``tokengt prepare`` writes, mapped from disk and checke
 in memory. Training from it converts nothing again.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,6 +187,17 @@ class Store:
         for fact in facts:
             graphs = graphs.with_fact(fact.name, fact_of_all(graphs, fact, cache, owner, progress), fact.per)
         return replace(self, graphs=graphs)
+
+    def data_checksum(self) -> str:
+        """SHA-256 of all graphs, labels and parts, as they are packed: which data it was, wherever it came from."""
+        tensors = {**self.graphs.arrays(), "targets": self.targets, "lines": self.lines}
+        if self.split is not None:
+            tensors["split"] = self.split
+        digest = hashlib.sha256()
+        for name, tensor in sorted(tensors.items()):
+            digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def _counts(self) -> dict[str, int]:
         return {

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import mean, stdev
 
 from tokengt.models.contract import Description
 from tokengt.training.tasks import Task
@@ -21,19 +22,29 @@ _HEADINGS = {
 
 
 @dataclass(frozen=True)
+class Fold:
+    """One fold of a cross-validation: rows of each part, and training labels of each target."""
+
+    counts: Mapping[str, int]
+    train_labels: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class CardFacts:
     """All that a card says, in plain values.
 
     Args:
         task: what is predicted.
         level: what a prediction is made for: a "graph" (a molecule, when ``molecules``), a "node" or an "edge".
-        source: name of the data file, without its folder.
-        sha256: its checksum.
+        source: name of the data file, without its folder; None for graphs that were in memory.
+        sha256: its checksum; for graphs in memory that of their packed arrays.
         rows: how many records it holds.
         rejected: how many of them could not be read.
         split: how the parts were made, in words, such as "random, seed 0" or "by the column `set`".
         counts: rows of each part, such as ``{"train": 902, "valid": 113, "test": 113}``.
-        train_labels: training labels of each target, in the order of ``task.names``.
+        train_labels: training labels of each target, in the order of ``task.names``; of folds, the fewest.
+        folds: of a cross-validation, its folds; ``counts`` then say nothing.
+        alone: metrics of each model of several on its own test part.
         model: the model in words: its name, and rows for the table of settings.
         parameters: trained numbers in one model.
         test: metrics on the test part, if it has rows.
@@ -51,7 +62,7 @@ class CardFacts:
 
     task: Task
     level: str
-    source: str
+    source: str | None
     sha256: str
     rows: int
     rejected: int
@@ -68,6 +79,8 @@ class CardFacts:
     text_column: str | None = None
     descriptors: tuple[str, ...] = ()
     members: int = 1
+    folds: tuple[Fold, ...] = ()
+    alone: tuple[Mapping[str, float], ...] = ()
     shared: int = 0
     unseen_elements: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -95,6 +108,7 @@ def card_warnings(facts: CardFacts) -> list[str]:
     warnings = []
     thing = _thing(facts)
     metric = facts.task.metric
+    split = "the split" if not facts.folds else "the first fold"
     if facts.test and math.isnan(facts.test[metric]):
         warnings.append(f"The test part cannot tell how good this model is: {metric} is not defined there.")
     elif facts.test and facts.floor and not facts.task.is_better(facts.test[metric], facts.floor.get(metric)):
@@ -102,10 +116,11 @@ def card_warnings(facts: CardFacts) -> list[str]:
     if facts.shared:
         things = "Molecules" if facts.molecules else "Graphs"
         warnings.append(
-            f"{things} that stand in more than one part of the split: {facts.shared:,}; the metrics flatter the model."
+            f"{things} that stand in more than one part of {split}: {facts.shared:,}; the metrics flatter the model."
         )
     for element, count in facts.unseen_elements.items():
-        warnings.append(f"{element} occurs in {_count(count, thing)} of the other parts but in none of training.")
+        where = "training" if not facts.folds else "training in the first fold"
+        warnings.append(f"{element} occurs in {_count(count, thing)} of the other parts but in none of {where}.")
     for name, labels in zip(facts.task.names, facts.train_labels, strict=True):
         if labels < FEW_LABELS:
             warnings.append(f"{_code(name)} has only {_count(labels, 'training label')}.")
@@ -121,7 +136,7 @@ def _header(facts: CardFacts) -> str:
     for key, values in (("tags", tags), ("metrics", metrics)):
         lines += [f"{key}:", *(f"- {value}" for value in values)]
     # A file name may hold quotes or colons, which YAML would misread; every JSON string is a valid YAML string.
-    return "\n".join([*lines, f"training_file: {json.dumps(facts.source, ensure_ascii=False)}", "---"])
+    return "\n".join([*lines, f"training_file: {json.dumps(facts.source or 'in memory', ensure_ascii=False)}", "---"])
 
 
 def _predicted(facts: CardFacts) -> str:
@@ -139,31 +154,54 @@ def _results(facts: CardFacts) -> str:
         return "No test part was held out, so nothing is known about new data."
     means = [name for name in facts.test if "/" not in name]
     floor = facts.floor or {}
-    heads = ["metric", "test", *(["floor"] if floor else [])]
-    rows = [[name, _number(facts.test[name]), *([_number(floor.get(name))] if floor else [])] for name in means]
-    parts = [_table(heads, rows)]
+    columns = {"test": [_number(facts.test[name]) for name in means]}
+    if facts.alone:
+        columns["each model alone"] = [_spread([scores.get(name) for scores in facts.alone]) for name in means]
+    if floor:
+        columns["floor"] = [_number(floor.get(name)) for name in means]
+    parts = [_table(["metric", *columns], list(zip(means, *columns.values(), strict=True)))]
+    if facts.folds:
+        parts.append(
+            f"Every row is a test row of one of the {len(facts.folds)} folds, predicted by models of that fold."
+        )
+    if facts.alone:
+        part = "the test part of its fold" if facts.folds else "the test part"
+        parts.append(f"Each model alone: mean ± standard deviation over the {len(facts.alone)} models, each on {part}.")
     if floor:
         what = "mean of the training labels" if facts.task.kind == "regression" else "frequencies in training"
         parts.append(f"The floor predicts the {what} for everything.")
     if len(facts.task.names) > 1:
-        parts.append("Means over the targets; an empty cell has too few labels for its metric.")
+        averaged = (
+            ", so that rmse is a mean of RMSEs and not one over all labels" if facts.task.kind == "regression" else ""
+        )
+        parts.append(
+            f"Each metric is worked out for every target and then averaged over the targets{averaged}; an empty "
+            "cell has too few labels for its metric."
+        )
         keys = [[_code(n), *(_number(facts.test.get(f"{m}/{n}"), "") for m in means)] for n in facts.task.names]
         parts.append(_table(["target", *means], keys))
     return "\n\n".join(parts)
 
 
 def _data(facts: CardFacts) -> str:
-    parts = ", ".join(f"{count:,} {name}" for name, count in facts.counts.items())
-    lines = [
-        f"File: {_code(facts.source)}, {_count(facts.rows, 'row')}, {facts.rejected:,} rejected "
-        "(`rejected.csv` in the store says which and why)"
-        if facts.rejected
-        else f"File: {_code(facts.source)}, {_count(facts.rows, 'row')}, none rejected",
-        f"SHA-256: `{facts.sha256}`",
-        f"Split: {facts.split}; {parts}",
+    rejected = f"{facts.rejected:,} rejected (`rejected.csv` in the store says which and why)"
+    file = f"File: {_code(facts.source or '')}, {_count(facts.rows, 'row')}, "
+    file += rejected if facts.rejected else "none rejected"
+    folds = facts.folds or (Fold(facts.counts, facts.train_labels),)
+    parts = ", ".join(f"{_range([fold.counts[name] for fold in folds])} {name}" for name in folds[0].counts)
+    labels = [
+        f"{_code(name)} {_range([fold.train_labels[place] for fold in folds])}"
+        for place, name in enumerate(facts.task.names)
     ]
-    labels = [f"{_code(name)} {n:,}" for name, n in zip(facts.task.names, facts.train_labels, strict=True)]
-    return _bullets([*lines, f"Training labels: {', '.join(labels)}"])
+    each = " in each fold" if facts.folds else ""
+    return _bullets(
+        [
+            file if facts.source is not None else f"Graphs in memory: {facts.rows:,}",
+            f"SHA-256{'' if facts.source is not None else ' of their packed arrays and labels'}: `{facts.sha256}`",
+            f"Split: {facts.split}; {parts}{each}",
+            f"Training labels{each}: {', '.join(labels)}",
+        ]
+    )
 
 
 def _use(facts: CardFacts) -> str:
@@ -226,6 +264,19 @@ def _bullets(lines: Sequence[str]) -> str:
 
 def _number(value: float | None, missing: str = "undefined") -> str:
     return missing if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    """Mean ± standard deviation of the values that are defined."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    if len(known) < 2:
+        return "undefined"
+    return f"{mean(known):.4g} ± {stdev(known):.2g}"
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _count(number: int, thing: str) -> str:

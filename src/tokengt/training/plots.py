@@ -119,6 +119,7 @@ def _parity_panel(axes: Any, name: str, predicted: Array, labels: Array, std: Ar
         limits = (low - margin, high + margin)
         axes.plot(limits, limits, color=_GREY, linewidth=1, zorder=1)
         axes.set(xlim=limits, ylim=limits)
+        _few_ticks(axes)
     else:
         _say(axes, "nothing to draw")
         axes.set_xticks([])
@@ -129,6 +130,16 @@ def _parity_panel(axes: Any, name: str, predicted: Array, labels: Array, std: Ar
     rows = int((~np.isnan(labels)).sum())
     axes.set_title(f"{_short(name, 40)} ({_count(rows, 'label')})\n{numbers}")
     axes.set(xlabel="measured", ylabel="predicted" + (" ± one standard deviation" if std is not None else ""))
+
+
+def _few_ticks(axes: Any) -> None:
+    """Few ticks, the same on both axes, and short labels: many or long ones would run into each other."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=3))
+    # Numbers of five digits are written as 1.2 with a common factor of 1e4 beside the axis.
+    axes.ticklabel_format(scilimits=(-3, 4))
 
 
 def _roc(task: Task, predicted: Array, labels: Array, file: Path, part: str) -> Path:

@@ -130,7 +130,7 @@ def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path,
         before = _chosen_before(out) if request.resume else None
         name = before or chosen_preset(store, request)
         if before is None and name in PRETRAINED:
-            say(f"training begins with the weights of {name}, which come with the package; --preset small does not")
+            say(f"training begins with the weights of {name}, which come with the package; the preset small does not")
     if name in PRETRAINED and not knows_molecules(store):
         raise ValueError(
             f"{name} knows molecules with implicit hydrogens; use the preset {DEFAULT_PRESET} for this data"
@@ -275,11 +275,13 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
     """The task, with the scaling of the training labels (``shown``; NaN elsewhere)."""
     manifest = store.manifest
     if not manifest.targets:
-        raise ValueError("there is no target to learn; name one with --target")
+        raise ValueError("there is no target to learn; name one")
     named = [target.name for target in manifest.targets if target.classes is not None]
     wanted = kind or manifest.task
     if named and wanted not in (None, "multiclass"):
-        raise ValueError(f"target {named[0]!r} holds text; expected numbers for --task {wanted}, or use multiclass")
+        raise ValueError(
+            f"target {named[0]!r} holds text; expected numbers for the task {wanted}, or choose the task multiclass"
+        )
     classes = manifest.targets[0].classes
     if wanted == "multiclass" and classes is None:
         classes = numbered_classes(store.targets, manifest.targets[0].name)

@@ -21,14 +21,15 @@ from tokengt.data.splits import PARTS as PARTS
 from tokengt.data.store import Store
 from tokengt.files import write_whole
 from tokengt.training import outputs
-from tokengt.training.card import CardFacts, model_card
+from tokengt.training.card import CardFacts, Fold, model_card
+from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.plots import plot_curves, plot_test
 from tokengt.training.spec import RunSpec
 
 CARD, METRICS, SUMMARY = "README.md", "metrics.jsonl", "summary.json"
 PREDICTIONS, SPLIT = "predictions.csv", "split.csv"
-_SETTINGS = ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup", "ema", "precision")
+_SETTINGS = ("learning_rate", "weight_decay", "schedule", "warmup", "ema", "precision")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,8 @@ class Findings:
 
     ``rows`` are those of the test part; ``predictions`` [all rows, out] are of them, NaN elsewhere, and so is
     ``floor``, what knowing the training labels alone would predict; ``codes`` give every graph (or row, when rows were
-    split) its part; ``train_labels`` count each target's training labels.
+    split) its part; ``train_labels`` count each target's training labels. ``folds``: of a cross-validation, what each
+    fold was; ``codes`` and ``train_labels`` are then those of the first.
     """
 
     rows: Int[Tensor, " test"]
@@ -48,6 +50,12 @@ class Findings:
     shared: int = 0
     unseen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
+    folds: tuple[Fold, ...] = ()
+
+    @property
+    def as_fold(self) -> Fold:
+        """The parts of this split, counted."""
+        return Fold({name: int((self.codes == code).sum()) for code, name in enumerate(PARTS)}, self.train_labels)
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ def write_results(
         summary["members"] = [member.get("test", {}).get(spec.task.metric) for member in members]
     write_whole(folder / PREDICTIONS, _predictions(spec, store, rows, predicted))
     write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
-    write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters)).encode())
+    write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters, members)).encode())
     return summary
 
 
@@ -143,32 +151,53 @@ def _predictions(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predic
     return table([head, *(a + b + c for a, b, c in zip(front, labels, predictions, strict=True))])
 
 
-def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str, Any], parameters: int) -> CardFacts:
-    manifest = store.manifest
+def _facts(
+    spec: RunSpec,
+    store: Store,
+    findings: Findings,
+    summary: Mapping[str, Any],
+    parameters: int,
+    members: Sequence[Mapping[str, Any]],
+) -> CardFacts:
+    manifest, folds = store.manifest, findings.folds or (findings.as_fold,)
+    in_memory = not manifest.source.sha256
     return CardFacts(
         task=spec.task,
         level=spec.level,
-        source=manifest.source.name,
-        sha256=manifest.source.sha256,
+        source=None if in_memory else manifest.source.name,
+        sha256=store.data_checksum() if in_memory else manifest.source.sha256,
         rows=manifest.source.rows,
         rejected=manifest.rejected,
         split=spec.split,
-        counts={name: int((findings.codes == code).sum()) for code, name in enumerate(PARTS)},
-        train_labels=findings.train_labels,
+        counts=folds[0].counts,
+        train_labels=tuple(map(min, zip(*(fold.train_labels for fold in folds), strict=True))),
         model=spec.model.describe(),
         parameters=parameters,
         test=summary.get("test"),
         floor=summary.get("floor"),
-        settings={"seed": spec.seed} | {name: getattr(spec.training, name) for name in _SETTINGS},
+        settings={"seed": spec.seed} | _settings(spec.training, len(store)),
         versions=_versions(store.is_molecules),
         molecules=store.is_molecules,
         text_column=spec.text_column,
         descriptors=spec.descriptors.names,
         members=max(1, len(spec.members)),
+        folds=findings.folds,
+        alone=tuple(member["test"] for member in members if member.get("test")),
         shared=findings.shared,
         unseen_elements=findings.unseen or {},
         notes=findings.notes,
     )
+
+
+def _settings(training: TrainingConfig, graphs: int) -> dict[str, Any]:
+    """The settings that a reader of the card wants to know; what a step takes as it was, not as it was set."""
+    if graphs == 1:
+        step: dict[str, Any] = {"batch": "the whole graph at every step"}
+    elif training.batch_tokens:
+        step = {"batch_tokens": training.batch_tokens}
+    else:
+        step = {"batch_size": training.batch_size}
+    return {"epochs": training.epochs} | step | {name: getattr(training, name) for name in _SETTINGS}
 
 
 def _versions(molecules: bool) -> dict[str, str]:

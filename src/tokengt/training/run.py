@@ -22,6 +22,7 @@ from tokengt.models.pretrained import CONFIG, WEIGHTS, is_untrained_config, writ
 from tokengt.presets import PRETRAINED
 from tokengt.training.loop import State, Trainer
 from tokengt.training.parts import Parts, cut
+from tokengt.training.processes import without_precision_advice
 from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve
@@ -34,6 +35,7 @@ from tokengt.training.start import Start
 STORE, DATA = "store", "data.csv"
 
 
+@without_precision_advice()
 def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | None, folder: Path, say: Say) -> None:
     """Train all models of a run and write its folder."""
     first = fabric.is_global_zero
@@ -55,7 +57,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         findings.append(_findings(member, table, notes if len(members) == 1 else {}))
         records = state.records if len(members) == 1 else []
         if first and len(members) > 1:
-            summaries.append(write_results(home, member.spec, member.store, findings[-1], state.records, parameters))
+            summaries.append(write_results(home, member.spec, store, findings[-1], state.records, parameters))
     if first:
         whole = findings[0] if len(findings) == 1 else _together(findings, notes)
         write_results(folder, together, store, whole, records, parameters, summaries)
@@ -92,17 +94,20 @@ def _joined(members: list[Member]) -> RunSpec:
 def refuse_to_overwrite(folder: Path, resume: bool) -> None:
     """A folder with a run in it is touched only to go on with that run, one with other files never."""
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; expected a folder for the run: choose another --out")
+        raise ValueError(f"{folder} is a file; expected a folder for the run: choose another")
     if (folder / RUN_FILE).exists():
         if not resume:
-            raise ValueError(f"{folder} already holds a run; go on with it by --resume, or choose another --out")
+            raise ValueError(
+                f"{folder} already holds a run; go on with it (resume=True in Python, --resume in the "
+                "command), or choose another folder"
+            )
         if is_first_format(folder) and not is_finished(folder):
             raise ValueError(
                 f"{folder} was begun by an older version of tokengt, whose checkpoints this one does not read; finish "
-                "it with that version, or begin anew with another --out"
+                "it with that version, or begin anew in another folder"
             )
     elif folder.exists() and any(not _is_ours(inside) for inside in folder.iterdir()):
-        raise ValueError(f"{folder} exists and holds other files; choose another --out")
+        raise ValueError(f"{folder} exists and holds other files; choose another folder")
 
 
 def is_finished(folder: Path) -> bool:
@@ -138,7 +143,7 @@ def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
     """What the split hides: molecules in two parts, elements never trained on; of several folds, only the first's."""
     spec, split = member.spec, member.split
     if spec.task.kind == "regression" and _looks_like_classes(member.train_targets):
-        say("the labels are a few whole numbers, learned as numbers; if they name classes, use --task multiclass")
+        say("the labels are a few whole numbers, learned as numbers; if they name classes, choose the task multiclass")
     for sentence in split.sentences():
         say(f"split: {sentence}")
     blank = int(torch.isnan(member.train_targets).all(1).sum())
@@ -188,7 +193,14 @@ def _together(found: list[Findings], notes: Mapping[str, Any]) -> Findings:
     predictions = torch.nanmean(torch.stack([each.predictions for each in found]), 0)
     floor = torch.nanmean(torch.stack([each.floor for each in found]), 0)
     rows = torch.unique(torch.cat([each.rows for each in found]))
-    return replace(found[0], rows=rows, predictions=predictions, floor=floor, **notes)
+    # The models of an ensemble share a split: each fold is told once.
+    splits = [each for place, each in enumerate(found) if not any(_same_split(each, other) for other in found[:place])]
+    folds = tuple(each.as_fold for each in splits) if len(splits) > 1 else ()
+    return replace(found[0], rows=rows, predictions=predictions, floor=floor, folds=folds, **notes)
+
+
+def _same_split(one: Findings, other: Findings) -> bool:
+    return torch.equal(one.codes, other.codes)
 
 
 def _train_one(
@@ -210,7 +222,12 @@ def _train_one(
         seed=spec.seed,
         folder=folder,
         fingerprint=spec.fingerprint,
-        progress=Progress(spec.training.epochs, request.quiet or not first, member.name or "training"),
+        progress=Progress(
+            spec.training.epochs,
+            request.quiet or not first,
+            member.name or "training",
+            int(graphs.nodes.host_lengths[parts.train.places[0]]) if len(parts.train.places) == 1 else None,
+        ),
         on_epoch=(lambda records: write_metrics(folder, records)) if first else (lambda records: None),
         warn=say if first else (lambda sentence: None),
     )

@@ -216,6 +216,8 @@ def _check_claimed(folder: Path, run: _RunFiles) -> None:
 
 def _read(folder: Path) -> _RunFiles:
     file = folder / RUN_FILE
+    if not folder.exists():
+        raise ValueError(f"{folder} does not exist; expected a run's folder on this machine: nothing is downloaded")
     if not file.is_file():
         raise ValueError(f"{folder} is no tokengt run: {RUN_FILE} is missing")
     data = read_json(file)

@@ -78,7 +78,7 @@ def evaluate(
         else _frame_column(spec, data, smiles),
         targets=present,
         descriptors=spec.descriptors.names,
-        task=task.kind if spec.molecules is not None or task.kind == "multiclass" else None,
+        task=task.kind,
         level=spec.level,
         policy=spec.molecules or Recipe().policy,
     )

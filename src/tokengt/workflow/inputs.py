@@ -15,9 +15,11 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.data.graph_sources import (
     LabelledGraphs,
+    as_numbers,
     graph_format,
     is_graph_source,
     read_pyg_list,
+    unread_sentence,
 )
 from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
 from tokengt.data.prepare import prepare
@@ -74,7 +76,7 @@ def open_data(
     if hasattr(data, "to_csv"):
         data = _written(data.to_csv(index=False).encode(), home.with_name("data.csv"))
     if not isinstance(data, (str, Path)):
-        return _in_memory(data, recipe)
+        return _in_memory(data, recipe, shown=not quiet)
     path = Path(data)
     if not is_prepared_first(path):
         return _chosen_targets(Store.open(path), recipe)
@@ -105,12 +107,13 @@ def _rejected(store: Store, file: Path) -> str:
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
     for option, asked, kept in (
-        ("--descriptors", recipe.descriptors, store.manifest.descriptors),
-        ("--level", recipe.level, store.manifest.level),
+        ("descriptors", recipe.descriptors, store.manifest.descriptors),
+        ("level", recipe.level, store.manifest.level),
         ("the molecule policy", recipe.policy if recipe.policy != MoleculePolicy() else None, policy_of(store)),
     ):
         if asked and asked != kept:
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
+    store = _as_asked(store, recipe)
     names = store.manifest.target_names
     if not recipe.targets or recipe.targets == names:
         return store
@@ -122,7 +125,19 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     return replace(store, manifest=manifest, targets=store.targets[:, places])
 
 
-def _in_memory(data: Any, recipe: Recipe) -> Store:
+def _as_asked(store: Store, recipe: Recipe) -> Store:
+    """Classes that are numbers, such as those that integers became when the store was made, as numbers if asked for."""
+    classes = store.manifest.targets[0].classes if store.manifest.targets else None
+    if classes is None or recipe.task in (None, "multiclass"):
+        return store
+    numbers = as_numbers(store.targets, classes)
+    if numbers is None:
+        return store
+    columns = tuple(replace(target, classes=None) for target in store.manifest.targets)
+    return replace(store, manifest=replace(store.manifest, targets=columns, task=None), targets=numbers)
+
+
+def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
     if hasattr(data, "edge_index") and not isinstance(data, Sequence):
         data = [data]
     if not isinstance(data, Sequence):
@@ -133,10 +148,19 @@ def _in_memory(data: Any, recipe: Recipe) -> Store:
         raise ValueError(f"PyG graphs have one attribute of labels; target names {', '.join(recipe.targets)}")
     labelled = read_pyg_list(data, recipe.targets[0] if recipe.targets else None, recipe.level)
     _refuse_rejected(labelled)
+    if not labelled.target_names:
+        raise ValueError(
+            'no graph of the list has labels; expected an attribute y, or the name of another as target="..."'
+        )
+    labelled, sentence = labelled.for_task(recipe.task)
+    say(sentence or "", shown and sentence is not None)
+    if labelled.unread:
+        say(unread_sentence(labelled.unread), shown)
     return Store.from_memory(
         labelled.graphs,
         labelled.targets,
         target_names=labelled.target_names,
+        classes=None if labelled.classes is None else [labelled.classes],
         level=labelled.level,
         task=recipe.task,
         split=labelled.split,

@@ -72,7 +72,7 @@ class _Columns:
         if name is None:
             assert table.text_column is not None
             return cls(table.columns.index(table.text_column), table.text_kind, descriptors)
-        return cls(table.place(name, "--smiles"), "smiles", descriptors)
+        return cls(table.place(name, "the smiles option"), "smiles", descriptors)
 
 
 def smiles_column(predictor: Predictor, table: Table, wanted: str | None) -> str | None:
@@ -218,7 +218,7 @@ def _has_spread(predictor: Predictor, draws: int) -> bool:
 
 def _no_column(source: Path, smiles: str | None) -> None:
     if smiles is not None:
-        raise ValueError(f"{source} holds graphs and no table of molecules: --smiles means nothing there")
+        raise ValueError(f"{source} holds graphs and no table of molecules: a column of SMILES means nothing there")
 
 
 def _predicted(predictor: Predictor, chunk: Chunk, draws: int, over: Over) -> tuple[list[list[str]], dict[int, str]]:
