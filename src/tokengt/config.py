@@ -8,8 +8,11 @@ names the registry instead: ``model: ModelConfig = field(metadata={"kinds": MODE
 
 import dataclasses
 import difflib
+import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -25,6 +28,21 @@ def to_dict(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    """The names and values that a JSON file of ours holds.
+
+    Raises:
+        ValueError: one sentence: it is no JSON, or holds something else.
+    """
+    try:
+        data = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{file} holds {_shown(data)}; expected names with their values")
+    return data
+
+
 def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
     """Rebuild a nested config from what JSON holds.
 
@@ -34,7 +52,7 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
         ValueError: one sentence with the dotted path of what is unknown, missing or of another type.
     """
     if not isinstance(data, Mapping):
-        raise BadSetting(f"{where} is {data!r}; expected the settings of a {cls.__name__}")
+        raise BadSetting(f"{where} is {_shown(data)}; expected the settings of a {cls.__name__}")
     fields, hints, values = _fields(cls), get_type_hints(cls), {}
     for name, value in data.items():
         if name not in fields:
@@ -48,7 +66,7 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
 def union_from_dict(options: Mapping[str, type[T]], data: Any, where: str = "config") -> T:
     """Rebuild a config of one of several classes: its ``kind`` says which."""
     if not isinstance(data, Mapping):
-        raise BadSetting(f"{where} is {data!r}; expected settings with a kind, one of {', '.join(options)}")
+        raise BadSetting(f"{where} is {_shown(data)}; expected settings with a kind, one of {', '.join(options)}")
     if "kind" not in data:
         raise BadSetting(f"{where}.kind is missing; expected one of {', '.join(options)}")
     return from_dict(_chosen(options, data["kind"], where), data, where)
@@ -164,6 +182,7 @@ def _read(hint: Any, text: str, where: str) -> Any:
         raise BadSetting(f"{where} is {text!r}; expected {_WORDS[hint]}") from None
 
 
+_SHOWN = 80
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
@@ -174,7 +193,7 @@ def _restored(hint: Any, value: Any, where: str) -> Any:
         return _restored_union(hint, value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise BadSetting(f"{where} is {value!r}; expected a list")
+            raise BadSetting(f"{where} is {_shown(value)}; expected a list")
         places = enumerate(zip(_entries(hint, value, where), value, strict=True))
         return tuple(_restored(entry, part, f"{where}[{place}]") for place, (entry, part) in places)
     if _dataclasses(hint):
@@ -186,13 +205,27 @@ def _restored(hint: Any, value: Any, where: str) -> Any:
         return value
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
-            raise BadSetting(f"{where} is {value!r}; expected names with their values")
+            raise BadSetting(f"{where} is {_shown(value)}; expected names with their values")
         entry = (get_args(hint) or (Any, Any))[1]
         return {name: _restored(entry, part, f"{where}.{name}") for name, part in value.items()}
     # Exact types are compared, because isinstance would take a bool for an int.
     if hint in _WORDS and type(value) is not hint and not (hint is float and type(value) is int):
-        raise BadSetting(f"{where} is {value!r}; expected {_WORDS[hint]}")
+        raise BadSetting(f"{where} is {_shown(value)}; expected {_WORDS[hint]}")
+    # JSON can hold numbers that neither a float nor a tensor of integers can, and NaN, which compares with nothing.
+    if hint is float and (value != value or (type(value) is int and abs(value) > sys.float_info.max)):
+        raise BadSetting(f"{where} is {_shown(value)}; expected {_WORDS[hint]} that a float holds")
+    if hint is int and not -(2**63) <= value < 2**63:
+        raise BadSetting(f"{where} is {_shown(value)}; expected {_WORDS[hint]} of at most 64 bits")
     return value
+
+
+def _shown(value: Any) -> str:
+    """A value as Python writes it, cut when it is long: a wrong file may hold anything in place of a number."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "deeply nested"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _restored_union(hint: Any, value: Any, where: str) -> Any:
