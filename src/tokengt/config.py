@@ -4,6 +4,9 @@ What comes in several kinds has one class per kind, so that a field that would d
 says its kind, ``kind: Literal["orf"] = field(default="orf", init=False)``, and a field that takes any of them is
 annotated with their union, ``OrfIds | LaplacianIds``. Where the kinds are a registry that others add to, the field
 names the registry instead: ``model: ModelConfig = field(metadata={"kinds": MODELS})``.
+
+A field that came to a class after files of it were written is marked ``field(default=..., metadata={"late": True})``.
+It is written only where it is not its default: a file without it means the default, and is the same file.
 """
 
 import dataclasses
@@ -24,8 +27,24 @@ class BadSetting(ValueError):
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """All fields, nested ones too; a class that has a kind always says it."""
-    return dataclasses.asdict(config)
+    """All fields, nested ones too, but for late ones that have their default; a class that has a kind always says it."""
+    data = dataclasses.asdict(config)
+    _leave_out_late(config, data)
+    return data
+
+
+def _leave_out_late(value: Any, data: Any) -> None:
+    """Removes late fields that have their default from ``data``, which is ``value`` as asdict writes it."""
+    if dataclasses.is_dataclass(value):
+        for name, field in _fields(type(value)).items():
+            inner = getattr(value, name)
+            if field.metadata.get("late") and inner == field.default:
+                del data[name]
+            else:
+                _leave_out_late(inner, data[name])
+    elif isinstance(value, list | tuple):
+        for inner, part in zip(value, data, strict=True):
+            _leave_out_late(inner, part)
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def test_gaps(text: str) -> None:
         ("high", "is 'high'; expected a number"),
         ("3,14", "is '3,14'; expected a number; commas are not read: write 3.14 for 3,14 and 1000 for 1,000"),
         ("1,234.5", "is '1,234.5'; expected a number; commas are not read: write 3.14 for 3,14 and 1000 for 1,000"),
-        (">5", "is '>5'; expected a number"),
+        (">5", "is '>5'; expected a number, and no bound of one"),
         ("1_000", "is '1_000'; expected a number"),
         ("inf", "is 'inf'; expected a finite number"),
         ("-Infinity", "is '-Infinity'; expected a finite number"),

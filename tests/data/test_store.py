@@ -74,8 +74,9 @@ def test_changed_and_missing_files_are_named(folder: Path) -> None:
     manifest = (folder / "manifest.json").read_text()
     for broken, sentence in (
         (manifest[:50], "is not valid JSON"),
-        ("[]", "has format None"),
-        (manifest.replace('"edges": 16', '"edges": 17'), "but the manifest beside it says"),
+        ("[]", "expected names with their values"),
+        ("{}", "has format None"),
+        (manifest.replace('"edges": 16', '"edges": 17'), "does not match its own checksum"),
         (manifest.replace('"order"', '"orders"'), "orders is unknown"),
         (manifest.replace('"level": "graph",', ""), "level is missing"),
     ):

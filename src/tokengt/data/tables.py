@@ -188,7 +188,7 @@ def _records(
             if problem is None and width and not header:
                 problem = _misfit(cells, width)
             if problem is None and like is not None and not header and len(source.taken) > 1:
-                problem = _swallowed(source.taken[1:], separator, like, width, start)
+                problem = _swallowed(source.taken, separator, like, width, start)
             if problem is not None and len(source.taken) > 1:
                 # What follows the line of the quote is read again, as rows of their own.
                 cells = _plain_cells(source.taken[0], separator)
@@ -216,8 +216,10 @@ def _misquoted(error: str) -> str:
 
 
 def _swallowed(lines: Sequence[str], separator: str, like: Likeness, width: int, start: int) -> str | None:
-    """The problem of a record that goes on over these lines, if one of them is a row; None if they are text."""
-    for number, line in enumerate(lines, start + 1):
+    """The problem of a record of these lines, if each of the first and another is a row; None if they are text."""
+    if len(_plain_cells(lines[0], separator)) != width:
+        return None
+    for number, line in enumerate(lines[1:], start + 1):
         cells = tuple(cell.strip('"') for cell in _plain_cells(line, separator))
         # In running text a blank follows a comma.
         if len(cells) == width and not any(cell.startswith(" ") for cell in cells) and like(cells):
