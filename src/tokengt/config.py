@@ -62,6 +62,21 @@ def read_json(file: Path) -> dict[str, Any]:
     return data
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    """The names and values that a JSON file of ours holds.
+
+    Raises:
+        ValueError: one sentence: it is no JSON, or holds something else.
+    """
+    try:
+        data = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{file} holds {_shown(data)}; expected names with their values")
+    return data
+
+
 def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
     """Rebuild a nested config from what JSON holds.
 

@@ -23,7 +23,7 @@ def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
 
 def predict(predictor: Predictor, source: Path, **more: object) -> tuple[Predicted, list[dict[str, str]]]:
     out = source.with_name("out.csv")
-    done = predict_file(predictor, source, out, quiet=True, **more)  # type: ignore[arg-type]
+    done = predict_file(predictor, source, out, quiet=True, overwrite=True, **more)  # type: ignore[arg-type]
     return done, read_csv(out)
 
 
@@ -123,7 +123,7 @@ def test_windows_files_short_rows_and_no_rows(predictor: Predictor, tmp_path: Pa
 
 def test_the_input_is_never_written_over(predictor: Predictor, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "new.csv", ("smiles",), [["CCO"]])
-    with pytest.raises(ValueError, match="--out is the input"):
+    with pytest.raises(ValueError, match="the file to write is the input"):
         predict_file(predictor, source, tmp_path / "." / "new.csv", quiet=True)
 
 

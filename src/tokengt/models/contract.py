@@ -100,6 +100,33 @@ class ModelConfig(ABC):
         return {}
 
 
+# Far more than anyone trains: what is larger is a slip, or a file made to fill the memory.
+_MOST_LAYERS, _MOST = 1_000, 10_000_000
+
+
+def check_sizes(config: ModelConfig) -> None:
+    """Refuse sizes that no machine could build, before anything is built.
+
+    Raises:
+        ValueError: one sentence that names the field.
+    """
+    _check_sizes(to_dict(config), "model")
+
+
+def _check_sizes(settings: Any, where: str) -> None:
+    if isinstance(settings, Mapping):
+        for name, value in settings.items():
+            if name != "parameters":  # How large a module of one's own is: a count, from which nothing is built.
+                _check_sizes(value, f"{where}.{name}")
+    elif isinstance(settings, list | tuple):
+        for place, value in enumerate(settings):
+            _check_sizes(value, f"{where}[{place}]")
+    elif isinstance(settings, int):
+        most = _MOST_LAYERS if where.endswith("layers") else _MOST
+        if settings > most:
+            raise ValueError(f"{where} is {settings}; expected at most {most:,}")
+
+
 class Model(nn.Module, ABC):
     """A network that reads packed graphs.
 

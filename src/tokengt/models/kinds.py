@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from tokengt.config import union_from_dict
-from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.gin import GinConfig
 from tokengt.models.own import OwnConfig
 from tokengt.models.pretrained import read_model, restore
@@ -54,6 +54,10 @@ def config_from_dict(data: Any, where: str = "model") -> ModelConfig:
             "module that registers it is imported"
         )
     config: ModelConfig = union_from_dict(KINDS, data, where)
+    try:
+        check_sizes(config)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
     return config
 
 

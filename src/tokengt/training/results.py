@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt._version import __version__
+from tokengt.config import from_dict, read_json
 from tokengt.data.splits import PARTS as PARTS
 from tokengt.data.store import Store
 from tokengt.files import write_whole
@@ -47,6 +48,34 @@ class Findings:
     shared: int = 0
     unseen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``summary.json`` says: the metrics of the test part, by name; None where one is not defined.
+
+    ``floor`` is what knowing only the training labels would give. A run of several models has the metric of each in
+    ``members``, any other its ``epochs``.
+    """
+
+    task: str
+    metric: str
+    test_rows: int
+    test: Mapping[str, float | None] | None = None
+    floor: Mapping[str, float | None] | None = None
+    epochs: int | None = None
+    members: tuple[float | None, ...] = ()
+
+
+def read_summary(folder: Path) -> Summary:
+    """The summary of a finished run; what other versions may add to it is left aside.
+
+    Raises:
+        ValueError: one sentence with the file and the field that is not as expected.
+    """
+    file = folder / SUMMARY
+    known = {field.name for field in fields(Summary)}
+    return from_dict(Summary, {name: value for name, value in read_json(file).items() if name in known}, str(file))
 
 
 def split_table(store: Store, codes: Mapping[str, Int[Tensor, " places"]]) -> bytes:

@@ -44,7 +44,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     # Nothing may be written before all processes have compared this run with the one that is in the folder.
     fabric.barrier()
     if first:
-        write_run(folder, together)
+        write_run(folder, together, [member.spec for member in members] if len(members) > 1 else ())
         if len(members) > 1:
             write_whole(folder / SPLIT, split_table(store, {member.name: member.codes for member in members}))
     notes = _notes(store, members[0], say) if first else {}
@@ -209,7 +209,7 @@ def _train_one(
     state = trainer.run(request.resume)
     table = _test_table(trainer, parts, member)
     if first:
-        write_model(folder, to_dict(spec.model), trainer.best)
+        write_model(folder, to_dict(spec.model), trainer.best, spec.fingerprint)
     fabric.barrier()
     return table, state, sum(parameter.numel() for parameter in model.parameters())
 

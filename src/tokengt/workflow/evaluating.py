@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tokengt.data.cells import number_label
-from tokengt.data.manifest import Recipe
+from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
 from tokengt.data.store import Store
 from tokengt.data.tables import is_table, open_table
 from tokengt.files import write_whole
@@ -27,17 +27,28 @@ from tokengt.workflow.predicting import smiles_column
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``metrics`` over ``rows`` labelled rows; ``rejected`` rows could not be read, ``strange`` had unknown classes."""
+    """``metrics`` over ``rows`` labelled rows.
+
+    ``rejected`` rows could not be read, ``strange`` had unknown classes, for ``overflowed`` labelled rows the model
+    gives no finite number, and the data has no labels of the targets that ``missing`` names.
+    """
 
     metrics: dict[str, float]
     rows: int
     rejected: int
     strange: int
+    overflowed: int = 0
+    missing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        counts = ((self.rejected, "rows rejected"), (self.strange, "labels of a class the run does not know"))
+        counts = (
+            (self.rejected, "rows rejected"),
+            (self.strange, "labels of a class the run does not know"),
+            (self.overflowed, "rows for which the model gives no finite number"),
+        )
         odd = [f"{count:,} {what}" for count, what in counts if count]
-        return ", ".join([f"{describe(self.metrics)} over {self.rows:,} rows", *odd])
+        absent = [f"without {', '.join(self.missing)}, which the data does not have"] if self.missing else []
+        return ", ".join([f"{describe(self.metrics)} over {self.rows:,} rows", *odd, *absent])
 
 
 def evaluate(
@@ -51,16 +62,17 @@ def evaluate(
 ) -> Evaluation:
     """Compare a run's predictions with the labels of ``data``: a file like the one trained on, or a store.
 
-    With ``out``, a folder gets the picture (parity, ROC or confusion) and ``metrics.json``.
+    Of a run with several targets, those that the data has are compared. With ``out``, a folder gets the picture (parity, ROC or confusion) and ``metrics.json``.
     """
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
     spec, task = predictor.spec, predictor.task
     is_file = isinstance(data, (str, Path)) and is_table(Path(data))
+    present = _present_targets(data, task.names)
     recipe = Recipe(
         smiles=smiles_column(predictor, open_table(Path(data)), smiles)
         if is_file
         else _frame_column(spec, data, smiles),
-        targets=task.names,
+        targets=present,
         descriptors=spec.descriptors.names,
         task=task.kind,
         level=spec.level,
@@ -74,15 +86,50 @@ def evaluate(
         targets, strange = _known_classes(store, predictor)
         mean, _ = predictor.predict_graphs(store.graphs)
         rejected = store.manifest.rejected
-        labelled = int((~torch.isnan(targets)).any(1).sum())
-        if not labelled:
-            raise ValueError(f"{store.manifest.source.name} has no label of {', '.join(task.names)} to compare with")
-        evaluation = Evaluation(metrics(task, mean, targets), labelled, rejected, strange)
+        labelled = (~torch.isnan(targets)).any(1)
+        if not bool(labelled.any()):
+            raise ValueError(f"{store.manifest.source.name} has no label of {', '.join(present)} to compare with")
+        overflowed = torch.isnan(mean).any(1)
+        if bool((overflowed | ~labelled).all()):
+            raise ValueError(
+                f"{store.manifest.source.name} has no row with a label for which the model gives a finite number: "
+                f"{next(iter(predictor.reasons(store.graphs, mean).values()))}"
+            )
+        targets = targets.masked_fill(overflowed[:, None], torch.nan)
+        evaluation = Evaluation(
+            metrics(task, mean, targets),
+            int((labelled & ~overflowed).sum()),
+            rejected,
+            strange,
+            int((labelled & overflowed).sum()),
+            tuple(name for name in task.names if name not in present),
+        )
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
             plot_test(task, mean, targets, out, part="evaluation")
             write_whole(out / "metrics.json", json.dumps(asdict(evaluation), indent=2).encode() + b"\n")
     return evaluation
+
+
+def _present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the run's targets that the data has; all of them, where only reading it tells."""
+    if isinstance(data, Store):
+        found, what = data.manifest.target_names, "the store"
+    elif hasattr(data, "columns"):
+        found, what = tuple(map(str, data.columns)), "the table"
+    elif isinstance(data, (str, Path)) and (Path(data) / MANIFEST).is_file():
+        found, what = read_manifest(Path(data)).target_names, str(data)
+    elif isinstance(data, (str, Path)) and is_table(Path(data)):
+        found, what = open_table(Path(data)).columns, str(data)
+    else:
+        return names
+    present = tuple(name for name in names if name in found)
+    if not present:
+        kind = "targets" if what == "the store" else "columns"
+        raise ValueError(
+            f"{what} has none of the run's targets {', '.join(names)}; its {kind} are {', '.join(found) or 'none'}"
+        )
+    return present
 
 
 def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
@@ -106,13 +153,17 @@ def _check_alike(store: Store, spec: RunSpec) -> None:
 
 
 def _known_classes(store: Store, predictor: Predictor) -> tuple[Float[Tensor, "rows targets"], int]:
-    """Labels in the numbering of the run's classes; a class that the run does not know is a missing label."""
+    """Labels in the numbering of the run's classes; a class that the run does not know is a missing label.
+
+    A target that the data does not have is a column without labels.
+    """
     spellings, names = store.manifest.targets[0].classes, predictor.task.classes
     if names is None:
         if spellings is not None:
             raise ValueError(f"the data holds classes of {predictor.task.names[0]!r}; this run predicts numbers")
-        predictor.task.check(store.targets)
-        return store.targets, 0
+        labels = _in_order(store, predictor.task.names)
+        predictor.task.check(labels)
+        return labels, 0
     present = ~torch.isnan(store.targets)
     values, places = torch.unique(store.targets.nan_to_num(0.0), return_inverse=True)
     # Where the data holds plain numbers, a class is spelled as the reader of tables spelled it for the run.
@@ -120,3 +171,15 @@ def _known_classes(store: Store, predictor: Predictor) -> tuple[Float[Tensor, "r
     numbers = torch.tensor([names.index(name) if name in names else torch.nan for name in spelled], dtype=torch.float64)
     labels = torch.where(present, numbers[places], torch.nan)
     return labels, int((present & torch.isnan(labels)).sum())
+
+
+def _in_order(store: Store, names: tuple[str, ...]) -> Float[Tensor, "rows targets"]:
+    """The labels of the run's targets in their order, NaN for one that the store does not have."""
+    found = store.manifest.target_names
+    if len(found) == len(names):
+        return store.targets
+    labels = torch.full((len(store.targets), len(names)), torch.nan, dtype=store.targets.dtype)
+    for place, name in enumerate(names):
+        if name in found:
+            labels[:, place] = store.targets[:, found.index(name)]
+    return labels

@@ -15,7 +15,7 @@ from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.store import Store
 from tokengt.interop.pyg import as_batch
-from tokengt.models.contract import Description, Model, ModelConfig
+from tokengt.models.contract import Description, Model, ModelConfig, check_sizes
 from tokengt.models.features import FeatureSpec
 from tokengt.models.passes import Over, Prediction, evaluating, run_passes, summarise
 from tokengt.models.pretrained import read_model, restore
@@ -250,7 +250,9 @@ class TokenGT(Model):
         description, state = read_model(Path(folder))
         if description.get("kind") != "tokengt":
             raise ValueError(f"{folder} holds a model of kind {description.get('kind')!r}, and no TokenGT")
-        model = restore(TokenGTConfig.from_dict(description).build, state, Path(folder), device)
+        config = TokenGTConfig.from_dict(description)
+        check_sizes(config)
+        model = restore(config.build, state, Path(folder), device)
         assert isinstance(model, TokenGT)
         return model
 
