@@ -27,7 +27,7 @@ class BadSetting(ValueError):
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """All fields, nested ones too, but for late ones that have their default; a class that has a kind always says it."""
+    """All fields, nested ones too, but for late ones at their default; a class that has a kind always says it."""
     data = dataclasses.asdict(config)
     _leave_out_late(config, data)
     return data
@@ -45,21 +45,6 @@ def _leave_out_late(value: Any, data: Any) -> None:
     elif isinstance(value, list | tuple):
         for inner, part in zip(value, data, strict=True):
             _leave_out_late(inner, part)
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """The names and values that a JSON file of ours holds.
-
-    Raises:
-        ValueError: one sentence: it is no JSON, or holds something else.
-    """
-    try:
-        data = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is not valid JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise ValueError(f"{file} holds {_shown(data)}; expected names with their values")
-    return data
 
 
 def read_json(file: Path) -> dict[str, Any]:

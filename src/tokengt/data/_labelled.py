@@ -91,7 +91,9 @@ def _classes_sentence(name: str, classes: tuple[str, ...]) -> str:
     more = len(classes) - _SHOWN_CLASSES
     shown = ", ".join(classes[:_SHOWN_CLASSES]) + (f" and {more} more" if more > 0 else "")
     missing = "; if -1 stands for a missing label, make them floats with NaN there" if "-1" in classes else ""
-    return f"{name}: integers are learned as {len(classes):,} classes ({shown}); to learn numbers, {_REGRESSION}{missing}"
+    return (
+        f"{name}: integers are learned as {len(classes):,} classes ({shown}); to learn numbers, {_REGRESSION}{missing}"
+    )
 
 
 def as_classes(targets: Float64[Tensor, "rows 1"]) -> tuple[Float64[Tensor, "rows 1"], tuple[str, ...]]:

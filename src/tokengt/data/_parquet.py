@@ -5,8 +5,7 @@ writers leave checksums out unless they are asked (``write_page_checksum=True`` 
 is noticed only where it cannot be decoded. Parquet has no checksum of the footer.
 """
 
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,6 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, ...]]:
         # A page whose header is damaged may be of no kind that pyarrow knows, and those it leaves out.
         if rows != file.metadata.num_rows:
             raise ValueError(f"{rows} rows are found where its footer says {file.metadata.num_rows}")
-
-
-def parquet_bytes(columns: Mapping[str, Any]) -> bytes:
-    """A Parquet file of these columns, every page with its checksum."""
-    pyarrow, parquet = _pyarrow()
-    file = io.BytesIO()
-    parquet.write_table(pyarrow.table(dict(columns)), file, write_page_checksum=True)
-    return file.getvalue()
 
 
 def _texts(column: Any) -> list[str]:
@@ -66,18 +57,12 @@ def _text_alone(scalar: Any) -> str:
     return f"<{scalar.type} out of range>"
 
 
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ImportError("Parquet files need pyarrow: pip install 'tokengt[parquet]'") from error
-    return pyarrow, parquet
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    _, parquet = _pyarrow()
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError("reading Parquet needs pyarrow: pip install 'tokengt[parquet]'") from error
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             yield file

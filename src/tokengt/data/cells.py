@@ -16,7 +16,8 @@ TRUTH: Mapping[str, float] = {"true": 1.0, "false": 0.0}
 PART_CODES: Mapping[str, int] = {
     **{part: code for code, part in enumerate(PARTS)},
     **dict.fromkeys(("val", "validation", "dev"), PARTS.index("valid")),
-    **{"training": PARTS.index("train"), "testing": PARTS.index("test")},
+    "training": PARTS.index("train"),
+    "testing": PARTS.index("test"),
 }
 LARGEST_FLOAT32 = 3.4028234663852886e38
 _SHOWN = 60

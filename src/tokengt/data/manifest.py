@@ -192,7 +192,9 @@ def read_manifest(folder: Path) -> Manifest:
         raise ValueError(f"{path} does not match its own checksum: it is torn or was changed")
     graphs, rows = manifest.counts["graphs"], manifest.source.rows
     if rows != graphs + manifest.rejected or manifest.rejected < 0:
-        raise ValueError(f"{path} says {graphs} graphs and {manifest.rejected} rejected of {rows} rows; they must add up")
+        raise ValueError(
+            f"{path} says {graphs} graphs and {manifest.rejected} rejected of {rows} rows; they must add up"
+        )
     return manifest
 
 
