@@ -1,8 +1,8 @@
 """Parquet files through pyarrow, a batch of rows at a time.
 
 Pages that were written with a checksum are compared with it, and the rows with the number that the footer says. Most
-writers leave checksums out unless they are asked (``write_page_checksum=True`` of pyarrow); of their files a changed page
-is noticed only where it cannot be decoded. Parquet has no checksum of the footer.
+writers leave checksums out unless they are asked (``write_page_checksum=True`` of pyarrow); of their files a changed
+page is noticed only where it cannot be decoded. Parquet has no checksum of the footer.
 """
 
 from collections.abc import Iterator

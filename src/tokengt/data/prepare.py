@@ -99,8 +99,8 @@ def _check_rejected(source: Path, things: str, total: int, rejected: int, limit:
     """Refuse a source of which a larger share than ``limit`` is rejected; ``first`` is the reason of the first."""
     if rejected > limit * total:
         raise ValueError(
-            f"{rejected:,} of the {total:,} {things} of {source} are rejected ({first}), more than the limit of {limit:g}; "
-            f"choose other columns or another task, or raise the limit (max_rejected)"
+            f"{rejected:,} of the {total:,} {things} of {source} are rejected, more than the limit of {limit:g} allows "
+            f"({first}); choose other columns or another task, or raise the limit (max_rejected)"
         )
 
 
@@ -272,7 +272,8 @@ def _check_whole(
     first = f"{table.unit} {line}: {reason}"
     if whole.graphs == 0:
         raise ValueError(
-            f"none of the {rows} rows of {table.path} can be read with column {recipe.text.name!r} as molecules; {first}"
+            f"none of the {rows} rows of {table.path} can be read with column {recipe.text.name!r} as molecules; "
+            f"{first}"
         )
     _check_rejected(table.path, "rows", rows, whole.rejected, max_rejected, f"the first, {first}")
 

@@ -182,7 +182,7 @@ def _censored(rows: Sequence[Row], recipe: ShardRecipe) -> tuple[int, ...]:
 
 
 def looks_like_row(cells_of_row: tuple[str, ...], recipe: ShardRecipe) -> bool:
-    """Whether these cells could be a row of the table: a molecule that can be read, and numbers where they should be."""
+    """Whether these cells could be a row of the table: a molecule that can be read, and numbers where they belong."""
     try:
         _values(Row(0, cells_of_row), recipe)
     except cells.BadCell:

@@ -86,7 +86,7 @@ class MoleculePolicy:
             if get_args(kind) and getattr(self, name) not in get_args(kind):
                 expected = " or ".join(get_args(kind))
                 raise ValueError(f"policy {name} is {getattr(self, name)!r}; expected {expected}")
-        if isinstance(self.max_atoms, bool) or not isinstance(self.max_atoms, int) or self.max_atoms < 1:
+        if type(self.max_atoms) is not int or self.max_atoms < 1:
             raise ValueError(f"max_atoms is {self.max_atoms!r}; expected a whole number of at least 1")
 
     @property
@@ -323,7 +323,8 @@ def _check_size(text: str, limit: int, kind: TextKind) -> None:
     longest = max(_SHORT, limit) * _CHARACTERS_PER_ATOM[kind]
     if length > longest:
         raise ValueError(
-            f"the {_NAMES[kind]} has {length:,} characters; expected at most {longest:,} for {limit:,} atoms (max_atoms)"
+            f"the {_NAMES[kind]} has {length:,} characters; expected at most {longest:,} for the limit of {limit:,} "
+            "atoms (max_atoms)"
         )
 
 

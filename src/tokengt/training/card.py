@@ -115,7 +115,7 @@ def card_warnings(facts: CardFacts) -> list[str]:
 def censored_notes(censored: Mapping[str, int]) -> tuple[str, ...]:
     """What a reader must know of targets for which so many rows had a bound such as ``>3.69`` and no number."""
     return tuple(
-        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, which could not be learned "
+        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, which cannot be learned "
         "from: values beyond the bounds are missing from training and test, and predictions are biased away from them."
         for name, count in censored.items()
         if count
