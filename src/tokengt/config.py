@@ -11,6 +11,7 @@ It is written only where it is not its default: a file without it means the defa
 
 import dataclasses
 import difflib
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -72,7 +73,7 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
     """
     if not isinstance(data, Mapping):
         raise BadSetting(f"{where} is {_shown(data)}; expected the settings of a {cls.__name__}")
-    fields, hints, values = _fields(cls), get_type_hints(cls), {}
+    fields, hints, values = _fields(cls), _hints(cls), {}
     for name, value in data.items():
         if name not in fields:
             raise BadSetting(_unknown_field(cls, name, where))
@@ -113,7 +114,7 @@ def override(config: T, settings: Mapping[str, Any], where: str) -> T:
 
 def _changed(cls: type[T], start: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> T:
     """A config of ``cls`` with the values of ``start``, or the class's defaults, but for what the settings say."""
-    fields, hints = _fields(cls), get_type_hints(cls)
+    fields, hints = _fields(cls), _hints(cls)
     grouped: dict[str, dict[str, Any]] = {}
     for path, value in settings.items():
         name, _, rest = path.partition(".")
@@ -284,6 +285,10 @@ def _construct(cls: type[T], values: Mapping[str, Any], where: str) -> T:
             raise BadSetting(f"{where}.{name} is missing; expected a {cls.__name__} to have it")
     # A field that the constructor does not take, such as a kind, has the class's own value and was only checked.
     return cls(**{name: value for name, value in values.items() if fields[name].init})
+
+
+# A class's annotations stay as they are, and working them out costs more than all else of a small config.
+_hints = functools.cache(get_type_hints)
 
 
 def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:

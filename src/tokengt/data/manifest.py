@@ -128,7 +128,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         data = to_dict(self)
-        ordered = {"format": data.pop("format"), **data, _OWN_CHECKSUM: _checksum_of(to_dict(self))}
+        ordered = {"format": self.format, **data, _OWN_CHECKSUM: _checksum_of(data)}
         return json.dumps(ordered, indent=2, ensure_ascii=False).encode() + b"\n"
 
     def differences(self, sha256: str, recipe: Recipe, made: Mapping[str, Any]) -> list[str]:
@@ -193,7 +193,7 @@ def read_manifest(folder: Path) -> Manifest:
     graphs, rows = manifest.counts["graphs"], manifest.source.rows
     if rows != graphs + manifest.rejected or manifest.rejected < 0:
         raise ValueError(
-            f"{path} says {graphs} graphs and {manifest.rejected} rejected of {rows} rows; they must add up"
+            f"{path} says {graphs} graphs and {manifest.rejected} rejected of {rows} rows; expected them to add up"
         )
     return manifest
 
