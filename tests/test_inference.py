@@ -15,9 +15,9 @@ import tokengt
 from tests.workflow.small import QUIET, molecule_csv, molecules, resealed, train_small, write_csv
 from tokengt.inference import Predictor, load
 from tokengt.models.passes import Over
+from tokengt.models.tokengt.identifiers import identify
 from tokengt.training.spec import Descriptors
 from tokengt.training.tasks import Task
-from tokengt.models.tokengt.identifiers import identify
 from tokengt.workflow.fitting import TrainOptions
 
 FORMAT_2 = Path(__file__).parent / "fixtures" / "format_2"

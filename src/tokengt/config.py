@@ -4,10 +4,14 @@ What comes in several kinds has one class per kind, so that a field that would d
 says its kind, ``kind: Literal["orf"] = field(default="orf", init=False)``, and a field that takes any of them is
 annotated with their union, ``OrfIds | LaplacianIds``. Where the kinds are a registry that others add to, the field
 names the registry instead: ``model: ModelConfig = field(metadata={"kinds": MODELS})``.
+
+A field that came to a class after files of it were written is marked ``field(default=..., metadata={"late": True})``.
+It is written only where it is not its default: a file without it means the default, and is the same file.
 """
 
 import dataclasses
 import difflib
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -24,8 +28,24 @@ class BadSetting(ValueError):
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """All fields, nested ones too; a class that has a kind always says it."""
-    return dataclasses.asdict(config)
+    """All fields, nested ones too, but for late ones at their default; a class that has a kind always says it."""
+    data = dataclasses.asdict(config)
+    _leave_out_late(config, data)
+    return data
+
+
+def _leave_out_late(value: Any, data: Any) -> None:
+    """Removes late fields that have their default from ``data``, which is ``value`` as asdict writes it."""
+    if dataclasses.is_dataclass(value):
+        for name, field in _fields(type(value)).items():
+            inner = getattr(value, name)
+            if field.metadata.get("late") and inner == field.default:
+                del data[name]
+            else:
+                _leave_out_late(inner, data[name])
+    elif isinstance(value, list | tuple):
+        for inner, part in zip(value, data, strict=True):
+            _leave_out_late(inner, part)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -53,7 +73,7 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
     """
     if not isinstance(data, Mapping):
         raise BadSetting(f"{where} is {_shown(data)}; expected the settings of a {cls.__name__}")
-    fields, hints, values = _fields(cls), get_type_hints(cls), {}
+    fields, hints, values = _fields(cls), _hints(cls), {}
     for name, value in data.items():
         if name not in fields:
             raise BadSetting(_unknown_field(cls, name, where))
@@ -94,7 +114,7 @@ def override(config: T, settings: Mapping[str, Any], where: str) -> T:
 
 def _changed(cls: type[T], start: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> T:
     """A config of ``cls`` with the values of ``start``, or the class's defaults, but for what the settings say."""
-    fields, hints = _fields(cls), get_type_hints(cls)
+    fields, hints = _fields(cls), _hints(cls)
     grouped: dict[str, dict[str, Any]] = {}
     for path, value in settings.items():
         name, _, rest = path.partition(".")
@@ -265,6 +285,10 @@ def _construct(cls: type[T], values: Mapping[str, Any], where: str) -> T:
             raise BadSetting(f"{where}.{name} is missing; expected a {cls.__name__} to have it")
     # A field that the constructor does not take, such as a kind, has the class's own value and was only checked.
     return cls(**{name: value for name, value in values.items() if fields[name].init})
+
+
+# A class's annotations stay as they are, and working them out costs more than all else of a small config.
+_hints = functools.cache(get_type_hints)
 
 
 def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:

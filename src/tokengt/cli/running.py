@@ -45,11 +45,21 @@ def _data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     data.add_argument("--descriptors", nargs="+", default=[], metavar="COL", help="numeric columns given to the model")
     data.add_argument("--task", choices=get_args(TaskKind), help="default: guessed from the labels")
     data.add_argument("--level", choices=get_args(Level), help="what a label belongs to (default: guessed)")
+    data.add_argument(
+        "--max-rejected",
+        type=float,
+        default=0.5,
+        metavar="SHARE",
+        help="stop when a larger share of the rows cannot be read (default: 0.5)",
+    )
     if not policy:
         return
     data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
     data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
     data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
+    data.add_argument(
+        "--max-atoms", type=int, default=1000, metavar="N", help="a molecule of more is rejected (default: 1000)"
+    )
 
 
 def _add_train(verbs: Any) -> None:
@@ -80,7 +90,7 @@ def _add_finetune(verbs: Any) -> None:
     verb.add_argument("--freeze", action="store_true", help="train the head alone")
     _run_options(verb, policy=False)
     # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
-    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit")
+    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", max_atoms=1000)
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
@@ -117,9 +127,18 @@ def _prepare(options: argparse.Namespace) -> int:
     from tokengt.data.prepare import prepare
 
     recipe = _recipe(options)
-    store = prepare(options.source, options.out, recipe, workers=options.workers, engine=options.engine)
-    rejected = store.manifest.rejected
-    ending = f", {rejected:,} rows rejected: see {options.out / 'rejected.csv'}" if rejected else ", no row rejected"
+    store = prepare(
+        options.source,
+        options.out,
+        recipe,
+        workers=options.workers,
+        engine=options.engine,
+        max_rejected=options.max_rejected,
+    )
+    rejected, what = store.manifest.rejected, "row" if store.is_molecules else "graph"
+    ending = (
+        f", {rejected:,} {what}s rejected: see {options.out / 'rejected.csv'}" if rejected else f", no {what} rejected"
+    )
     print(f"{options.out}: {len(store):,} graphs{ending}")
     return 0
 
@@ -135,7 +154,7 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         split=options.split_column,
         task=options.task,
         level=options.level,
-        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens),
+        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens, options.max_atoms),
     )
 
 
@@ -171,13 +190,14 @@ def _train_options(options: argparse.Namespace) -> "TrainOptions":
     return TrainOptions(
         descriptors=tuple(options.descriptors),
         level=options.level,
-        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens),
+        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens, options.max_atoms),
         fractions=STANDARD if options.fractions is None else tuple(options.fractions),
         folds=options.folds,
         ensemble=options.ensemble,
         devices=options.devices,
         strategy=options.strategy,
         workers=options.workers,
+        max_rejected=options.max_rejected,
     )
 
 

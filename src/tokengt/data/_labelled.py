@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch, Level
 from tokengt.data.cells import number_label
-from tokengt.data.manifest import NO_PART, TaskKind
+from tokengt.data.manifest import NO_PART, Attributes, TaskKind
 from tokengt.graph import Graph
 from tokengt.validation import describe_features
 
@@ -31,6 +31,7 @@ class LabelledGraphs:
     number in the source, counted from 1; ``rejected``: (number, reason) of the graphs that are left out.
     ``integers``: whether the source keeps all its labels as integers or booleans. ``classes``: with them a target is
     the place of its class in this tuple. ``unread``: attributes of numbers that no model will read, with their level.
+    ``attributes``: which attributes became features, where they have names.
     """
 
     graphs: GraphBatch
@@ -43,6 +44,7 @@ class LabelledGraphs:
     integers: bool = False
     classes: tuple[str, ...] | None = None
     unread: Mapping[str, Level] = field(default_factory=dict)
+    attributes: Attributes | None = None
 
     def for_task(self, task: TaskKind | None) -> "tuple[LabelledGraphs, str | None]":
         """The labels as the task reads them, and the sentence that a person should read about it, if there is one.
@@ -116,13 +118,17 @@ def as_numbers(targets: Float64[Tensor, "rows 1"], classes: Sequence[str]) -> Fl
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One graph of a source and its labels; ``integers``: whether the source keeps them as integers or booleans."""
+    """One graph of a source and its labels; ``integers``: whether the source keeps them as integers or booleans.
+
+    ``name`` is that of the file that holds this graph alone.
+    """
 
     number: int
     graph: Graph
     targets: Float64[Tensor, "rows targets"]
     split: Int8[Tensor, " rows"] | None = None
     integers: bool = False
+    name: str = ""
 
 
 def level_rows(graph: Graph, level: Level) -> int:
@@ -149,7 +155,8 @@ def assembled(
             usable.append(record)
         else:
             mine = _kinds(record.graph)[odd]
-            left_out.append((record.number, f"{odd} is {mine}; expected {kinds[odd]} as in most graphs"))
+            whose = f"{record.name}: " if record.name else ""
+            left_out.append((record.number, f"{whose}{odd} is {mine}; expected {kinds[odd]} as in most graphs"))
     left_out.sort()
     if not usable:
         why = f": {left_out[0][1]}" if left_out else ""

@@ -14,6 +14,7 @@ from tokengt.data._networkx_files import read_networkx_folder
 from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files
 from tokengt.data._pyg_labels import guessed_level, is_integer, label_of, shaped, split_of, target_names, targets_of
+from tokengt.data.manifest import Attributes
 from tokengt.graph import Graph
 from tokengt.interop.pyg import as_batch, unread_attributes, unread_sentence
 
@@ -122,13 +123,14 @@ class GraphFormat(NamedTuple):
     """One format of files that hold graphs.
 
     ``files`` lists what would be read at a path, and nothing where the path is not of this format. ``labelled`` reads
-    graphs with the targets of these names (none: what the format takes by itself) at a level (None: guessed);
-    ``alone`` reads the graphs for a prediction, with or without labels.
+    graphs with the targets of these names (none: what the format takes by itself) at a level (None: guessed), with
+    these attributes as features where they have names (None: chosen by the data); ``alone`` reads the graphs for a
+    prediction, with or without labels.
     """
 
     files: Callable[[Path], list[Path]]
-    labelled: Callable[[Path, tuple[str, ...], Level | None], LabelledGraphs]
-    alone: Callable[[Path, tuple[str, ...], Level], LabelledGraphs]
+    labelled: Callable[[Path, tuple[str, ...], Level | None, Attributes | None], LabelledGraphs]
+    alone: Callable[[Path, tuple[str, ...], Level, Attributes | None], LabelledGraphs]
 
 
 def _pyg_at(path: Path) -> list[Path]:
@@ -145,7 +147,9 @@ def _json_at(path: Path) -> list[Path]:
     return sorted(path.glob("*.json"))
 
 
-def _labelled_pyg(path: Path, targets: tuple[str, ...], level: Level | None) -> LabelledGraphs:
+def _labelled_pyg(
+    path: Path, targets: tuple[str, ...], level: Level | None, _: Attributes | None = None
+) -> LabelledGraphs:
     if len(targets) > 1:
         raise ValueError(f"{path}: a PyG data set has one attribute of labels; the targets are {', '.join(targets)}")
     return read_pyg(path, targets[0] if targets else None, level)
@@ -153,11 +157,13 @@ def _labelled_pyg(path: Path, targets: tuple[str, ...], level: Level | None) -> 
 
 # A new format of graphs is a line here; the first one that knows a path reads it.
 FORMATS: tuple[GraphFormat, ...] = (
-    GraphFormat(_pyg_at, _labelled_pyg, lambda path, _, level: read_pyg_graphs(path, level)),
+    GraphFormat(_pyg_at, _labelled_pyg, lambda path, _, level, __: read_pyg_graphs(path, level)),
     GraphFormat(
         _json_at,
-        read_networkx_folder,
-        lambda path, targets, level: read_networkx_folder(path, targets, level, labelled=False),
+        lambda path, targets, level, names: read_networkx_folder(path, targets, level, attributes=names),
+        lambda path, targets, level, names: read_networkx_folder(
+            path, targets, level, labelled=False, attributes=names
+        ),
     ),
 )
 

@@ -17,7 +17,9 @@ from tokengt.files import checksum, file_checksum
 def read_graphs(
     source: Path, origin: Origin, shown: bool = False
 ) -> tuple[Manifest, dict[str, TensorStream], list[Rejected]]:
-    """A store's manifest, tensors and rejected records; with ``shown``, a sentence says what integer labels became.
+    """A store's manifest, tensors and rejected records.
+
+    With ``shown``, a sentence says what integer labels became, and another which attributes became features.
 
     Raises:
         ValueError: the recipe asks for what only a table has, or the source cannot be read.
@@ -31,11 +33,14 @@ def read_graphs(
     say(f"{source}: {sentence}", shown and sentence is not None)
     if labelled.unread:
         say(f"{source}: {unread_sentence(labelled.unread)}", shown)
+    say(f"{source}: attributes that are features: {labelled.attributes}", shown and labelled.attributes is not None)
     graphs, targets = labelled.graphs.narrowed(), labelled.targets.double()
     tensors = {**graphs.arrays(), "targets": targets, "lines": labelled.lines.long()}
     if labelled.split is not None:
         tensors["split"] = labelled.split
     rejected = [Rejected(line, reason, ()) for line, reason in labelled.rejected]
+    numbers = sorted([*labelled.lines.tolist(), *(number for number, _ in labelled.rejected)])
+    assert numbers == list(range(1, len(numbers) + 1)), "every graph of the source is kept or rejected, once"
     manifest = Manifest(
         source=Source(origin.name, origin.sha256, len(graphs) + len(rejected)),
         rejected=len(rejected),
@@ -53,6 +58,7 @@ def read_graphs(
             "rows": len(targets),
         },
         order=graphs.order,
+        attributes=labelled.attributes,
     )
     return manifest, {name: TensorStream.whole(tensor.numpy()) for name, tensor in tensors.items()}, rejected
 
@@ -67,7 +73,7 @@ def _labelled(source: Path, recipe: Recipe) -> LabelledGraphs:
             raise ValueError(f"{source} holds graphs and no table of molecules: {option} means nothing there")
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
-    return known.labelled(source, recipe.targets, recipe.level)
+    return known.labelled(source, recipe.targets, recipe.level, recipe.attributes)
 
 
 def source_checksum(source: Path) -> str:
@@ -76,5 +82,13 @@ def source_checksum(source: Path) -> str:
         return file_checksum(source)
     known = graph_format(source)
     files = [] if known is None else known.files(source)
-    listing = "".join(f"{file_checksum(file)}  {file.relative_to(source).as_posix()}\n" for file in files)
-    return checksum(listing.encode())
+    listing = "".join(f"{_digest(file)}  {file.relative_to(source).as_posix()}\n" for file in files)
+    return checksum(listing.encode("utf-8", "surrogateescape"))
+
+
+def _digest(file: Path) -> str:
+    """The file's checksum; of what cannot be read, and will be rejected, that it cannot."""
+    try:
+        return file_checksum(file) if file.is_file() else "no regular file"
+    except OSError:
+        return "unreadable"

@@ -93,10 +93,12 @@ class Store:
             graphs = GraphBatch.from_arrays(tensors)
             texts = _Texts(tensors["texts"], tensors["text_offsets"]) if "texts" in tensors else None
             store = cls(manifest, graphs, tensors["targets"], tensors["lines"], tensors.get("split"), folder, texts)
-        except (SafetensorError, KeyError) as error:
-            raise ValueError(f"{path} is torn or no store's data: {error}") from error
+        except (SafetensorError, KeyError, IndexError, RuntimeError, TypeError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise ValueError(f"{path} is torn or no store's data: {reason}") from error
         if store._counts() != dict(manifest.counts):
             raise ValueError(f"{path} holds {store._counts()}, but the manifest beside it says {manifest.counts}")
+        store._check_columns(path)
         return store
 
     @classmethod
@@ -198,6 +200,18 @@ class Store:
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
+
+    def _check_columns(self, path: Path) -> None:
+        """Refuse tensors of other columns than the manifest names."""
+        given = self.graphs.graph_features
+        for what, found, named in (
+            ("targets", self.targets.shape[1], len(self.manifest.targets)),
+            ("descriptors", 0 if given is None else given.shape[1], len(self.manifest.descriptors)),
+            ("ends per edge", self.graphs.order, self.manifest.order),
+        ):
+            # A graph's own numbers, of PyG data, are no descriptors, which have names.
+            if found != named and not (what == "descriptors" and not self.is_molecules):
+                raise ValueError(f"{path} holds {found} {what}, but the manifest beside it names {named}")
 
     def _counts(self) -> dict[str, int]:
         return {

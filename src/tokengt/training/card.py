@@ -127,6 +127,16 @@ def card_warnings(facts: CardFacts) -> list[str]:
     return [*warnings, *facts.notes]
 
 
+def censored_notes(censored: Mapping[str, int]) -> tuple[str, ...]:
+    """What a reader must know of targets for which so many rows had a bound such as ``>3.69`` and no number."""
+    return tuple(
+        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, which cannot be learned "
+        "from: values beyond the bounds are missing from training and test, and predictions are biased away from them."
+        for name, count in censored.items()
+        if count
+    )
+
+
 def _header(facts: CardFacts) -> str:
     task = facts.task
     kind = "regression" if task.kind == "regression" else "classification"

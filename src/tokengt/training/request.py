@@ -9,6 +9,7 @@ from torch import nn
 
 from tokengt.config import BadSetting, override
 from tokengt.data.manifest import Recipe
+from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splitting import SplitRequest
 from tokengt.models.contract import ModelConfig
 from tokengt.presets import PRESETS
@@ -38,6 +39,7 @@ class TrainRequest:
         seed: of the first model.
         where: devices and processes.
         workers: processes that prepare a file; None for all cores.
+        max_rejected: the largest share of rows that may be rejected.
         resume: go on with a run that was stopped.
         quiet: say nothing.
     """
@@ -53,6 +55,7 @@ class TrainRequest:
     seed: int = 0
     where: DeviceConfig = field(default_factory=DeviceConfig)
     workers: int | None = None
+    max_rejected: float = MAX_REJECTED
     resume: bool = False
     quiet: bool = False
 

@@ -211,6 +211,7 @@ def _member(
         descriptors=descriptors,
         start=None if origin.start is None else origin.start.sha256,
         frozen=origin.start is not None and origin.start.frozen,
+        attributes=store.manifest.attributes,
     )
     return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone))
 

@@ -20,6 +20,7 @@ from tokengt.files import file_checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.pretrained import CONFIG, WEIGHTS, is_untrained_config, write_model
 from tokengt.presets import PRETRAINED
+from tokengt.training.card import censored_notes
 from tokengt.training.loop import State, Trainer
 from tokengt.training.parts import Parts, cut
 from tokengt.training.processes import without_precision_advice
@@ -150,8 +151,12 @@ def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
     if blank:
         say(f"{blank:,} of {len(member.train_targets):,} training rows have no label and teach nothing")
     begun = (f"Training began with the weights of {_start_name(spec.start)}.",) if spec.start else ()
+    censored = censored_notes({target.name: target.censored for target in store.manifest.targets})
+    for sentence in censored:
+        say(sentence)
+    notes = (*begun, *censored)
     if member.by_row:
-        return {"notes": begun}
+        return {"notes": notes}
     try:
         shared = leaks(store.graphs, split, store.each_text, policy=policy_of(store) or MoleculePolicy())
     except ImportError:
@@ -164,7 +169,7 @@ def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
     if unseen:
         listed = ", ".join(f"{symbol} ({count})" for symbol, count in unseen.items())
         say(f"elements that no training molecule has (molecules that do): {listed}")
-    return {"shared": sum(shared.counts.values()), "unseen": unseen, "notes": begun}
+    return {"shared": sum(shared.counts.values()), "unseen": unseen, "notes": notes}
 
 
 def _start_name(sha256: str) -> str:

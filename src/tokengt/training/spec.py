@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tokengt.batch import Level
 from tokengt.config import from_dict, read_json, to_dict
-from tokengt.data.manifest import Source
+from tokengt.data.manifest import Attributes, Source
 from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import ModelConfig
@@ -79,6 +79,7 @@ class RunSpec:
         descriptors: extra inputs.
         start: checksum of the weights that training began with, when they were another model's.
         frozen: whether only the head was trained.
+        attributes: which attributes of NetworkX graphs are features; None for other data.
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
     """
 
@@ -97,6 +98,7 @@ class RunSpec:
     start: str | None = None
     frozen: bool = False
     members: tuple[str, ...] = ()
+    attributes: Attributes | None = field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):

@@ -81,9 +81,10 @@ def evaluate(
         task=task.kind,
         level=spec.level,
         policy=spec.molecules or Recipe().policy,
+        attributes=spec.attributes,
     )
     with scratch_folder() as scratch:
-        store = open_data(data, recipe, scratch / "store", quiet=quiet, kept=False)
+        store = open_data(data, recipe, scratch / "store", quiet=quiet, kept=False, max_rejected=1.0)
         if store.manifest.level != spec.level:
             raise ValueError(f"the data has targets a {store.manifest.level}; this run predicts a {spec.level}")
         _check_alike(store, spec)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splits import STANDARD, Fractions
 from tokengt.data.splitting import SplitRequest
 from tokengt.data.store import Store
@@ -40,6 +41,7 @@ class TrainOptions:
         devices: processes on this machine (``torchrun`` sets its own).
         strategy: how several processes share the model.
         workers: processes that prepare the file; None for all cores.
+        max_rejected: when a larger share of the rows than this cannot be read, nothing is trained.
         quiet: say nothing.
     """
 
@@ -52,6 +54,7 @@ class TrainOptions:
     devices: int = 1
     strategy: Strategy = "auto"
     workers: int | None = None
+    max_rejected: float = MAX_REJECTED
     quiet: bool = False
 
 
@@ -117,6 +120,7 @@ def train(
         seed=seed,
         where=DeviceConfig(device, options.devices, options.strategy),
         workers=options.workers,
+        max_rejected=options.max_rejected,
         resume=resume,
         quiet=options.quiet,
     )
@@ -148,7 +152,14 @@ def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
     first, quiet = fabric.is_global_zero, request.quiet
 
     def opened(shown: bool) -> Store:
-        return open_data(data, recipe, out / STORE, workers=request.workers, quiet=quiet or not shown)
+        return open_data(
+            data,
+            recipe,
+            out / STORE,
+            workers=request.workers,
+            quiet=quiet or not shown,
+            max_rejected=request.max_rejected,
+        )
 
     say: Say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
     with ExitStack() as held:

@@ -6,6 +6,7 @@ A store is a data set that was read and checked once, with all its graphs packed
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tokengt.data.graph_sources import (
     unread_sentence,
 )
 from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
-from tokengt.data.prepare import prepare
+from tokengt.data.prepare import MAX_REJECTED, prepare
 from tokengt.data.progress import say
 from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
 from tokengt.data.store import Store
@@ -64,12 +65,19 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
 
 
 def open_data(
-    data: Any, recipe: Recipe, home: Path, *, workers: int | None = None, quiet: bool = False, kept: bool = True
+    data: Any,
+    recipe: Recipe,
+    home: Path,
+    *,
+    workers: int | None = None,
+    quiet: bool = False,
+    kept: bool = True,
+    max_rejected: float = MAX_REJECTED,
 ) -> Store:
     """A store as it is, or one made in ``home`` from a file, a DataFrame or PyG graphs.
 
     If rows could not be read, a sentence says how many, where the first stands and why; and where all of them are
-    listed, if ``home`` is ``kept``.
+    listed, if ``home`` is ``kept``. When they are a larger share than ``max_rejected``, the data is refused.
     """
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
@@ -83,7 +91,9 @@ def open_data(
     if is_graph_source(path):
         recipe = replace(recipe, split=None)  # Graphs have no columns: their masks or files say the split.
     # The folder may be one that a person prepares in: what was begun there and is not finished is not ours to remove.
-    store = prepare(path, home, recipe, workers=workers, progress=not quiet, takes_over=False)
+    store = prepare(
+        path, home, recipe, workers=workers, progress=not quiet, takes_over=False, max_rejected=max_rejected
+    )
     if store.manifest.rejected and not quiet:
         say(_rejected(store, home / REJECTED) + (f"; all are in {home / REJECTED}" if kept else ""))
     return store
@@ -98,10 +108,15 @@ def _written(table: bytes, file: Path) -> Path:
 
 
 def _rejected(store: Store, file: Path) -> str:
-    with file.open(encoding="utf-8", newline="") as lines:
-        first = next(csv.DictReader(lines))
-    count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} rows could not be read"
-    return f"{count} (the first on line {first['line']}: {first['reason']})"
+    what = "rows" if store.is_molecules else "graphs"
+    count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} {what} could not be read"
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            _, (place, reason, *_) = islice(csv.reader(lines), 2)
+    except (OSError, ValueError, csv.Error):
+        # The list is there to be read and edited, and may be gone or say anything by now.
+        return count
+    return f"{count} (the first{f' on line {place}' if store.is_molecules else ''}: {reason})"
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
@@ -189,7 +204,7 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
         raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
-    read = known.alone(source, spec.task.names, spec.level)
+    read = known.alone(source, spec.task.names, spec.level, spec.attributes)
     return UnlabelledGraphs(_as_floats(read.graphs, spec.model.float_features), read.lines, read.rejected)
 
 
