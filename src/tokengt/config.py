@@ -273,15 +273,27 @@ def _unknown_field(cls: type, name: str, where: str) -> str:
     fields = _fields(cls)
     own = "kind" in fields and not fields["kind"].init
     of_kind = f" for kind {fields['kind'].default}" if own else ""
-    return f"{where}.{name} is unknown{of_kind}{_near(name, fields)}; expected one of {', '.join(fields)}"
+    return f"{where}.{name} is unknown{of_kind}{near(name, fields)}; expected one of {', '.join(fields)}"
 
 
 def _unknown_value(value: Any, options: Iterable[str], where: str) -> str:
     names = list(options)
-    return f"{where} is {value!r}{_near(value, names)}; expected one of {', '.join(names)}"
+    return f"{where} is {value!r}{near(value, names)}; expected one of {', '.join(names)}"
 
 
-def _near(name: Any, options: Iterable[str]) -> str:
-    """A name that the writer may have meant, if one is close."""
-    close = difflib.get_close_matches(name, list(options), 1, 0.7) if isinstance(name, str) else []
-    return f" (did you mean {close[0]}?)" if close else ""
+def near(name: Any, options: Iterable[str]) -> str:
+    """`` (did you mean NAME?)`` with the option that the writer may have meant; empty where none is close.
+
+    An option is close by its letters, or as the beginning of what was written, or the other way round.
+    """
+    if not isinstance(name, str):
+        return ""
+    written, names = name.lower(), {option.lower(): option for option in options}
+    close = difflib.get_close_matches(written, list(names), 1, 0.66)
+    inside = [option for option in names if min(len(option), len(written)) > 2 and _begins(option, written)]
+    meant = sorted(inside, key=lambda option: abs(len(option) - len(written))) + close
+    return f" (did you mean {names[meant[0]]}?)" if meant else ""
+
+
+def _begins(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)

@@ -62,7 +62,7 @@ def _labelled(source: Path, recipe: Recipe) -> LabelledGraphs:
     for option, value in (
         ("--smiles", recipe.smiles),
         ("--descriptors", recipe.descriptors),
-        ("--split-column", recipe.split),
+        ("the split column", recipe.split),
     ):
         if value:
             raise ValueError(f"{source} holds graphs and no table of molecules: {option} means nothing there")

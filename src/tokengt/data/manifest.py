@@ -116,7 +116,7 @@ class Manifest:
             ("--smiles", self.columns.get("smiles"), recipe.smiles),
             ("--target", self.columns.get("targets"), list(recipe.targets)),
             ("--descriptors", list(self.descriptors), list(recipe.descriptors)),
-            ("--split-column", self.columns.get("split"), recipe.split),
+            ("the split column", self.columns.get("split"), recipe.split),
             ("--task", self.task, recipe.task),
             ("--level", self.level, recipe.level or self.level),
             ("the version of featurisation", self.featurisation.get("version"), made["version"]),

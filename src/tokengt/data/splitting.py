@@ -1,6 +1,5 @@
 """How a store is split: one function per way, in the table :data:`SPLITS`, and a column of the file by its name."""
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,11 +7,22 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tokengt.data.splits import STANDARD, Fractions, Split, column_split, fold_splits, random_split, scaffold_split
+from tokengt.config import near
+from tokengt.data.splits import (
+    STANDARD,
+    Fractions,
+    Split,
+    balanced_group_split,
+    column_split,
+    fold_splits,
+    random_split,
+    sorted_group_split,
+)
 from tokengt.data.store import Store
 from tokengt.interop.molecules import scaffolds
 
 AUTO, GIVEN, COLUMN = "auto", "given", "column:"
+RANDOM, SCAFFOLD, SCAFFOLD_SORTED = "random", "scaffold", "scaffold-sorted"
 
 
 @dataclass(frozen=True)
@@ -21,8 +31,8 @@ class SplitRequest:
 
     Args:
         kind: a name in :data:`SPLITS`; ``column:NAME`` for a column of train, valid and test; or "auto": what the data
-            came with if it came with any, else random.
-        seed: of the shuffle; scaffolds are always dealt out in the same way.
+            came with if it came with any, else random. Names are read without case, and "_" as "-".
+        seed: of the shuffle of "random" and "scaffold", and of folds; "scaffold-sorted" has no shuffle.
         fractions: shares of train, valid and test.
         folds: 0, or the number of parts of a cross-validation.
     """
@@ -34,13 +44,14 @@ class SplitRequest:
 
     def __post_init__(self) -> None:
         names = (AUTO, *SPLITS)
+        written = self.kind
+        prefix, colon, column = written.partition(":")
+        object.__setattr__(self, "kind", prefix.strip().lower().replace("_", "-") + colon + column)
         if self.kind in names or (self.kind.startswith(COLUMN) and self.column):
             return
-        close = difflib.get_close_matches(self.kind.lower(), names, 1, 0.6)
-        meant = f" (did you mean {close[0]}?)" if close else ""
         raise ValueError(
-            f"split is {self.kind!r}{meant}; expected {', '.join(names)}, or {COLUMN}NAME for a column of train, valid "
-            "and test"
+            f"split is {written!r}{near(self.kind, names)}; expected {', '.join(names)}, or {COLUMN}NAME for a "
+            "column of train, valid and test"
         )
 
     @property
@@ -53,16 +64,22 @@ class SplitRequest:
             return f"by the column {self.column!r}"
         if self.kind == GIVEN:
             return "as the data gives it"
-        how = {"random": f"random, seed {self.seed}", "scaffold": "whole scaffolds"}[self.kind]
-        shares = " / ".join(f"{100 * share:g}%" for share in self.fractions)
-        return f"{self.folds} folds, {how}" if self.folds else f"{how}, {shares}"
+        if self.folds:
+            what = "random" if self.kind == RANDOM else "whole scaffolds"
+            return f"{self.folds} folds, {what}, seed {self.seed}"
+        how = {
+            RANDOM: f"random, seed {self.seed}",
+            SCAFFOLD: f"whole scaffolds, shuffled by seed {self.seed}",
+            SCAFFOLD_SORTED: "whole scaffolds, the most frequent ones in training as in MoleculeNet",
+        }[self.kind]
+        return f"{how}, {' / '.join(f'{100 * share:g}%' for share in self.fractions)}"
 
     def for_store(self, store: Store) -> "SplitRequest":
         """The same request with "auto" decided for this store."""
         if self.kind != AUTO:
             return self
         if store.split is None or self.folds:
-            return replace(self, kind="random")
+            return replace(self, kind=RANDOM)
         column = store.manifest.columns.get("split")
         return replace(self, kind=f"{COLUMN}{column}" if column else GIVEN)
 
@@ -74,7 +91,7 @@ def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]
     """
     request = request.for_store(store)
     rows_given = store.split is not None and len(store.split) != len(store)
-    by_row = store.manifest.level != "graph" and (len(store) == 1 or (rows_given and request.kind != "random"))
+    by_row = store.manifest.level != "graph" and (len(store) == 1 or (rows_given and request.kind != RANDOM))
     places = Places(store, len(store.targets) if by_row else len(store), by_row)
     split = SPLITS[GIVEN if request.column is not None else request.kind]
     return split(places, request), by_row
@@ -118,7 +135,9 @@ def _scaffold(places: Places, request: SplitRequest) -> list[Split]:
         raise ValueError("a scaffold split needs molecules with their SMILES; split at random or by a column")
     if request.folds:
         return fold_splits(places.count, request.folds, request.seed, scaffolds(texts))
-    return [scaffold_split(texts, request.fractions)]
+    if request.kind == SCAFFOLD_SORTED:
+        return [sorted_group_split(scaffolds(texts), request.fractions)]
+    return [balanced_group_split(scaffolds(texts), request.seed, request.fractions)]
 
 
 def _given(places: Places, request: SplitRequest) -> list[Split]:
@@ -136,7 +155,7 @@ def _given(places: Places, request: SplitRequest) -> list[Split]:
 
 def _known(store: Store) -> str:
     """The splits that this store can have."""
-    names: Sequence[str] = ["random", *(["scaffold"] if store.texts([]) is not None else [])]
+    names: Sequence[str] = [RANDOM, *([SCAFFOLD, SCAFFOLD_SORTED] if store.texts([]) is not None else [])]
     if store.split is not None:
         names = [*names, GIVEN]
     return ", ".join(names)
@@ -144,4 +163,4 @@ def _known(store: Store) -> str:
 
 Splitter = Callable[[Places, SplitRequest], list[Split]]
 # The ways to split by name; a new way is a function and a line here.
-SPLITS: dict[str, Splitter] = {"random": _random, "scaffold": _scaffold, GIVEN: _given}
+SPLITS: dict[str, Splitter] = {RANDOM: _random, SCAFFOLD: _scaffold, SCAFFOLD_SORTED: _scaffold, GIVEN: _given}
