@@ -273,7 +273,27 @@ def _unknown_field(cls: type, name: str, where: str) -> str:
     fields = _fields(cls)
     own = "kind" in fields and not fields["kind"].init
     of_kind = f" for kind {fields['kind'].default}" if own else ""
-    return f"{where}.{name} is unknown{of_kind}{near(name, fields)}; expected one of {', '.join(fields)}"
+    # A field of a part is meant where one is called so; otherwise a name that was misspelled.
+    meant = near(name, fields) or near_path(name, field_paths(cls))
+    return f"{where}.{name} is unknown{of_kind}{meant}; expected one of {', '.join(fields)}"
+
+
+def field_paths(cls: type) -> list[str]:
+    """Dotted paths of all fields of a config, those of its parts too, of whatever kind the parts may be."""
+    paths, hints = [], get_type_hints(cls)
+    for name in _fields(cls):
+        inner = {path: None for part in _dataclasses(hints[name]) for path in field_paths(part)}
+        paths += [name, *(f"{name}.{path}" for path in inner)]
+    return paths
+
+
+def near_path(path: str, paths: Iterable[str]) -> str:
+    """:func:`near` for dotted paths: one that ends alike is nearer than one that is spelled alike."""
+    ends: dict[str, str] = {}
+    for known in paths:
+        ends.setdefault(known.rpartition(".")[2], known)
+    end = path.rpartition(".")[2]
+    return f" (did you mean {ends[end]}?)" if end in ends else near(path, [*ends.values()])
 
 
 def _unknown_value(value: Any, options: Iterable[str], where: str) -> str:

@@ -1,6 +1,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ REGRESSION = Task("regression", ("a", "b"), None, (1.0, -2.0), (2.0, 0.5))
 BINARY = Task("binary", ("a", "b"))
 MULTICLASS = Task("multiclass", ("kind",), ("x", "y", "z"))
 TASKS = [REGRESSION, BINARY, MULTICLASS]
+LOSSES = [replace(REGRESSION, loss="mae"), replace(REGRESSION, loss="huber")]
 
 
 def column(*values: float) -> Tensor:
@@ -110,7 +112,20 @@ def test_losses_worked_by_hand() -> None:
     assert float(loss) == pytest.approx(math.log(2 + math.e) - 1)
 
 
-@pytest.mark.parametrize("task", TASKS)
+def test_other_losses_of_numbers_worked_by_hand() -> None:
+    """Scaled errors 1 and -3: absolute 4; Huber 1/2 and 3 - 1/2. A metric or loss of another kind is refused."""
+    targets = torch.tensor([[3.0, -2.0], [NAN, NAN]], dtype=torch.float64)
+    output = torch.tensor([[2.0, -3.0], [9.0, 9.0]])
+    assert float(replace(REGRESSION, loss="mae").loss_sum(output, targets)) == 4
+    assert float(replace(REGRESSION, loss="huber").loss_sum(output, targets)) == 3
+    assert float(replace(REGRESSION, loss="mse").loss_sum(output, targets)) == 10
+    with pytest.raises(ValueError, match="the loss is huber; expected cross_entropy for the task binary"):
+        replace(BINARY, loss="huber")
+    with pytest.raises(ValueError, match="the metric is roc_auc; expected rmse, mae, r2, spearman for the task regression"):
+        replace(REGRESSION, metric="roc_auc")
+
+
+@pytest.mark.parametrize("task", [*TASKS, *LOSSES])
 @pytest.mark.parametrize("wild", [NAN, float("inf"), 1e30])
 def test_missing_labels_give_no_loss_and_no_gradient(task: Task, wild: float) -> None:
     """Even where the output is no number, the rows that have labels learn as if they were alone."""

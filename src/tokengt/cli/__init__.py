@@ -1,12 +1,12 @@
 """The command line: parse, call one function, print. Torch is imported only when a verb needs it."""
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 
 from tokengt._version import __version__
 from tokengt.cli import benching, models, reading, reproducing, running, verifying
+from tokengt.cli.parsing import Parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,8 +37,8 @@ def _refused(sentence: str, status: int = 2) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules."
     )
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")

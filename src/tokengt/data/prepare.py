@@ -19,7 +19,8 @@ from tokengt.data.merge import merged, write_store
 from tokengt.data.progress import progress_bar, say
 from tokengt.data.shards import Column, ShardFile, ShardRecipe
 from tokengt.data.store import Store
-from tokengt.data.tables import Row, Table, open_table
+from tokengt.data.tables import Row, Table, listed, open_table
+from tokengt.data.targets import with_targets
 from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished
 
 # Rows per shard: enough that handing one to a worker costs little, few enough that a killed run loses little.
@@ -64,7 +65,7 @@ def prepare(
     if is_graph_source(source):
         return _prepare_graphs(source, out, recipe, progress)
     table = open_table(source)
-    recipe = _resolved(recipe, table)
+    recipe = _distinct(with_targets(_resolved(recipe, table), table), table)
     shard_recipe = ShardRecipe.of(recipe, table)
     made_by = {**featurisation(recipe.policy), "rdkit": _rdkit_version()}
     if holds_store(out) and is_finished(out, Origin(source.name, source_checksum(source), recipe, made_by)):
@@ -97,12 +98,12 @@ def _resolved(recipe: Recipe, table: Table) -> Recipe:
     if recipe.level not in (None, "graph"):
         raise ValueError(f"{table.path} is a table of molecules with one target per molecule; --level must be graph")
     if recipe.smiles is not None or table.text_column is not None:
-        return _distinct(replace(recipe, level="graph"), table)
+        return replace(recipe, level="graph")
     named = [column for column in table.columns if column.lower() == "smiles"]
     if len(named) != 1:
-        columns = ", ".join(table.columns)
+        columns = listed(table.columns)
         raise ValueError(f"{table.path}: say with --smiles which column holds the SMILES; the columns are {columns}")
-    return _distinct(replace(recipe, level="graph", smiles=named[0]), table)
+    return replace(recipe, level="graph", smiles=named[0])
 
 
 def _distinct(recipe: Recipe, table: Table) -> Recipe:

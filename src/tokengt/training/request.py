@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from tokengt.config import BadSetting, override
+from tokengt.config import BadSetting, field_paths, near, near_path, override
 from tokengt.data.manifest import Recipe
 from tokengt.data.splitting import SplitRequest
 from tokengt.models.contract import ModelConfig
@@ -20,6 +20,8 @@ AUTO = "auto"
 DEFAULT_PRESET = "small"
 # A new head on frozen weights is a linear model, which learns best with a larger learning rate.
 FROZEN_RATE = 1e-2
+# Short names of settings, as options have them.
+_SHORT = {"lr": "learning_rate"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,10 @@ class TrainRequest:
         if self.model is not None and not isinstance(self.model, nn.Module):
             raise ValueError(f"model is {self.model!r}; expected a module that is built already, such as MyModule()")
         if self.preset not in (AUTO, *PRESETS):
-            raise ValueError(f"preset {self.preset!r} is unknown; expected one of {', '.join((AUTO, *PRESETS))}")
+            known = (AUTO, *PRESETS)
+            raise ValueError(
+                f"preset {self.preset!r} is unknown{near(self.preset, known)}; expected one of {', '.join(known)}"
+            )
         origins = {
             "a preset": self.preset != AUTO,
             "a model": self.model is not None,
@@ -78,7 +83,10 @@ class TrainRequest:
         for path in self.settings:
             room, _, rest = path.partition(".")
             if room not in ("model", "training") or not rest:
-                raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
+                meant = near_path(_SHORT.get(path, path), self._setting_paths)
+                raise ValueError(
+                    f"setting {path!r} is unknown{meant}; expected model.FIELD=VALUE or training.FIELD=VALUE"
+                )
         if self.model is not None and self.model_settings:
             raise ValueError(f"setting model.{next(iter(self.model_settings))} is for presets; yours is built already")
         self._check_settings()
@@ -98,6 +106,15 @@ class TrainRequest:
                 raise
             except ValueError:
                 return
+
+    @property
+    def _setting_paths(self) -> list[str]:
+        """All settings that there are for this request, as far as they are known before the data."""
+        paths = [f"training.{path}" for path in field_paths(TrainingConfig)]
+        if self.model is None and self.start is None:
+            preset = PRESETS[DEFAULT_PRESET if self.preset == AUTO else self.preset]()
+            paths += [f"model.{path}" for path in field_paths(type(preset))]
+        return paths
 
     @property
     def model_settings(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import KINDS, config_from_dict
 from tokengt.models.legacy import model_from_v1
 from tokengt.models.pretrained import CONFIG, read_config, write_config
-from tokengt.training.config import TrainingConfig
+from tokengt.training.config import LATER_FIELDS, TrainingConfig
 from tokengt.training.tasks import Task
 
 _FORMAT = "tokengt-run-2"
@@ -97,6 +97,11 @@ class RunSpec:
         settings = to_dict(self)
         for name in ("checkpoint_seconds", "cuda_graphs"):
             del settings["training"][name]
+        for name in LATER_FIELDS:
+            # The task has the same choice, with what an empty one comes to.
+            del settings["task"][name]
+            if settings["training"][name] is None:
+                del settings["training"][name]
         return settings
 
     def differences(self, other: "RunSpec") -> list[str]:

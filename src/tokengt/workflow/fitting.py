@@ -21,7 +21,7 @@ from tokengt.training.resolve import Say
 from tokengt.training.run import refuse_to_overwrite, train_run
 from tokengt.training.spec import is_first_format
 from tokengt.training.start import Start
-from tokengt.workflow.inputs import open_data, remove_store
+from tokengt.workflow.inputs import open_data, refuse_without_target, remove_store
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ def train(
         data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, or a list of PyG data.
         out: the run folder to make.
         smiles: the column of SMILES.
-        target: the column or columns to learn.
+        target: the column or columns to learn; a pattern such as ``NR-*``; or "all" for every column of numbers.
         task: regression, binary or multiclass; None to guess it from the labels.
-        split: random, scaffold, ``column:NAME`` for a column of train, valid and test, or given: what a store or PyG
+        split: random, scaffold, scaffold-sorted, ``column:NAME`` for a column of train, valid and test, or given: what a store or PyG
             masks say. By itself, what the data gives if it gives any, else random.
         preset: a name that ``tokengt presets`` lists. By itself, small-pretrained for molecules whose hydrogens are
             implicit, unless a setting changes the model; else small.
@@ -138,6 +138,7 @@ def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
     recipe = replace(request.recipe, split=request.split.column)
     if start is not None and start.policy is not None:
         recipe = replace(recipe, policy=start.policy)
+    refuse_without_target(data, recipe)
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
     if first and not request.resume:

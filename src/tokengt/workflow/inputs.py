@@ -14,6 +14,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
+from tokengt.config import near
 from tokengt.data.graph_sources import (
     LabelledGraphs,
     graph_format,
@@ -24,6 +25,8 @@ from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
 from tokengt.data.prepare import prepare
 from tokengt.data.progress import say
 from tokengt.data.store import Store
+from tokengt.data.tables import is_table, listed, open_table
+from tokengt.data.targets import ALL, expanded
 from tokengt.data.workspace import SHARDS
 from tokengt.files import write_whole
 from tokengt.interop.molecules import MoleculePolicy
@@ -51,9 +54,21 @@ def open_data(
     if is_graph_source(path):
         recipe = replace(recipe, split=None)  # Graphs have no columns: their masks or files say the split.
     store = prepare(path, home, recipe, workers=workers, progress=not quiet)
+    if set(recipe.targets) - set(store.manifest.target_names) and not quiet:
+        say(f"targets: {listed(store.manifest.target_names)}")
     if store.manifest.rejected and not quiet:
         say(_rejected(store, home / REJECTED) + (f"; all are in {home / REJECTED}" if kept else ""))
     return store
+
+
+def refuse_without_target(data: Any, recipe: Recipe) -> None:
+    """A table to train on has several columns: without a target, say at once which there are to choose from."""
+    if recipe.targets or not isinstance(data, (str, Path)) or not Path(data).is_file() or not is_table(Path(data)):
+        return
+    raise ValueError(
+        f"{data}: there is no target to learn; name a column, a pattern of names or {ALL!r} as the target; the columns "
+        f"are {listed(open_table(Path(data)).columns)}"
+    )
 
 
 def _written(table: bytes, file: Path) -> Path:
@@ -88,12 +103,15 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
         if asked and asked != kept:
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
     names = store.manifest.target_names
-    if not recipe.targets or recipe.targets == names:
+    asked = expanded(recipe.targets, names, lambda: names, f"the store was prepared with {listed(names) or 'none'}")
+    if not asked or asked == names:
         return store
-    for name in recipe.targets:
+    for name in asked:
         if name not in names:
-            raise ValueError(f"the store has no target {name!r}; it was prepared with {', '.join(names) or 'none'}")
-    places = [names.index(name) for name in recipe.targets]
+            raise ValueError(
+                f"the store has no target {name!r}{near(name, names)}; it was prepared with {listed(names) or 'none'}"
+            )
+    places = [names.index(name) for name in asked]
     manifest = replace(store.manifest, targets=tuple(store.manifest.targets[place] for place in places))
     return replace(store, manifest=manifest, targets=store.targets[:, places])
 
