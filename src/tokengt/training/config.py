@@ -10,6 +10,8 @@ from tokengt.training.tasks import METRIC_ALIASES, METRICS
 Schedule = Literal["cosine", "linear", "constant"]
 Precision = Literal["auto", "float32", "bfloat16", "float64"]
 Loss = Literal["mse", "mae", "huber", "cross_entropy"]
+# Whole numbers above this are slips of the pen; far larger ones could not be counted with.
+_LARGEST = 2**31
 # Fields that came after runs of format 2 were written: at their defaults, a run is the same as one without them.
 LATER_FIELDS = ("metric", "loss")
 
@@ -76,6 +78,9 @@ class TrainingConfig:
             if not value >= low or (high is not None and value >= high):
                 below = "" if high is None else f" and below {high}"
                 raise ValueError(f"training.{name} is {value}; expected {low} or more{below}")
+        for name in ("epochs", "batch_size", "batch_tokens", "patience"):
+            if getattr(self, name) > _LARGEST:
+                raise ValueError(f"training.{name} is {getattr(self, name)}; expected at most {_LARGEST:,}")
         for name, allowed in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")

@@ -10,7 +10,7 @@ from torch import nn
 from tokengt.config import BadSetting, field_paths, near, near_path, override
 from tokengt.data.manifest import Recipe
 from tokengt.data.splitting import SplitRequest
-from tokengt.models.contract import ModelConfig
+from tokengt.models.contract import ModelConfig, check_sizes
 from tokengt.presets import PRESETS
 from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import DeviceConfig
@@ -20,6 +20,8 @@ AUTO = "auto"
 DEFAULT_PRESET = "small"
 # A new head on frozen weights is a linear model, which learns best with a larger learning rate.
 FROZEN_RATE = 1e-2
+# More models than anybody averages: a slip of the pen is noticed before the first is trained.
+MOST_MODELS = 1000
 # Short names of settings, as options have them.
 _SHORT = {"lr": "learning_rate"}
 
@@ -76,8 +78,8 @@ class TrainRequest:
             raise ValueError(f"{' and '.join(named)} are given; expected one of them: each says which model to train")
         if self.freeze and self.start is None:
             raise ValueError("freeze trains a new head on trained weights; give a start to take them from")
-        if self.ensemble < 1:
-            raise ValueError(f"ensemble is {self.ensemble}; expected at least 1")
+        if not 1 <= self.ensemble <= MOST_MODELS:
+            raise ValueError(f"ensemble is {self.ensemble}; expected 1 to {MOST_MODELS:,}")
         if not 0 <= self.seed < 2**62:
             raise ValueError(f"seed is {self.seed}; expected a whole number from 0, below 2^62")
         for path in self.settings:
@@ -101,7 +103,7 @@ class TrainRequest:
             preset = PRESETS[DEFAULT_PRESET if self.preset == AUTO else self.preset]()
             check_undecided(preset, self.model_settings)
             try:
-                override(preset, self.model_settings, "model")
+                check_sizes(override(preset, self.model_settings, "model"), counted=False)
             except BadSetting:
                 raise
             except ValueError:

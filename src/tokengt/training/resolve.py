@@ -20,7 +20,7 @@ from tokengt.data.splitting import make_splits
 from tokengt.data.store import Store
 from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.presets import KEEPS_WEIGHTS, PRESETS, PRETRAINED
 from tokengt.structure.facts import with_facts
@@ -210,8 +210,7 @@ def _check_model(member: Member, origin: Origin) -> None:
     """Whatever is wrong with the settings is said before anything is written."""
     config = member.spec.model
     if origin.module is None:
-        with torch.device("meta"):
-            config.build()
+        check_sizes(config)
     # The package's own configs keep their word; what others build is tried out.
     if origin.module is not None or not type(config).__module__.startswith("tokengt."):
         _check_rows(member, member.build().cpu().eval())
