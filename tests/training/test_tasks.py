@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tokengt.config import from_dict, to_dict
+from tokengt.training.metrics import metrics
 from tokengt.training.tasks import Task, numbered_classes
 
 NAN = float("nan")
@@ -201,9 +202,20 @@ def test_predictions_first_made_in_inference_mode_do_not_spoil_training() -> Non
 
 def test_the_floor_knows_only_the_training_labels() -> None:
     targets = torch.tensor([[1.0, 0.0], [1.0, NAN], [0.0, NAN], [NAN, NAN]], dtype=torch.float64)
-    assert BINARY.floor(targets, 2).tolist() == [[pytest.approx(2 / 3), 0.0]] * 2
+    assert BINARY.floor(targets, 2).tolist() == [[pytest.approx(2 / 3), pytest.approx(1 / 3)]] * 2
     assert REGRESSION.floor(targets, 1).tolist() == [[pytest.approx(2 / 3), 0.0]]
-    assert MULTICLASS.floor(column(2, 2, NAN, 0, 2), 1).tolist() == [[0.25, 0.0, 0.75]]
+    assert MULTICLASS.floor(column(2, 2, NAN, 0, 1), 1).tolist() == [[0.25, 0.25, 0.5]]
+
+
+def test_the_floor_is_never_certain() -> None:
+    """Without a y among four labels, every class counts once more: 2, 1 and 4 of 7. Otherwise its cross entropy would
+    be that of the smallest number there is."""
+    targets = column(2, 2, NAN, 0, 2)
+    assert MULTICLASS.floor(targets, 1)[0].tolist() == pytest.approx([2 / 7, 1 / 7, 4 / 7])
+    assert metrics(MULTICLASS, MULTICLASS.floor(targets, 1), column(1))["cross_entropy"] == pytest.approx(math.log(7))
+    assert MULTICLASS.unseen_classes(targets) == ["y"]
+    assert MULTICLASS.unseen_classes(column(0, 1, 2)) == []
+    assert BINARY.unseen_classes(torch.zeros(2, 2)) == []
 
 
 def test_nan_never_wins() -> None:

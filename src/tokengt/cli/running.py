@@ -84,6 +84,8 @@ def _add_finetune(verbs: Any) -> None:
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
+    verb.add_argument("--valid", type=Path, metavar="FILE", help="a table of its own for the validation part")
+    verb.add_argument("--test", type=Path, metavar="FILE", help="a table of its own for the test part")
     verb.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder to make")
     verb.add_argument("--resume", action="store_true", help="go on with a stopped run (begin it if there is none)")
     words = {
@@ -159,6 +161,8 @@ def _train(options: argparse.Namespace) -> int:
 
 def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {
+        "valid": options.valid,
+        "test": options.test,
         "smiles": options.smiles,
         "target": options.target,
         "task": options.task,

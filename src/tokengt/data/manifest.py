@@ -22,6 +22,8 @@ TaskKind = Literal["regression", "binary", "multiclass"]
 # The parts of a split. A part's code in a store is its place here; a row of no part has NO_PART.
 PARTS = ("train", "valid", "test")
 NO_PART = -1
+# The split column of a data set that came as one file per part (:mod:`tokengt.data.joined`).
+FILE_PART = "part of its file"
 
 
 @dataclass(frozen=True)

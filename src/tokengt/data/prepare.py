@@ -14,7 +14,8 @@ from pathlib import Path
 from tokengt.data import cells, engines
 from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.graph_store import read_graphs, source_checksum
-from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn, featurisation
+from tokengt.data.joined import SplitFiles
+from tokengt.data.manifest import FILE_PART, Manifest, Recipe, Source, TargetColumn, featurisation
 from tokengt.data.merge import merged, write_store
 from tokengt.data.progress import progress_bar, say
 from tokengt.data.shards import Column, ShardFile, ShardRecipe
@@ -28,7 +29,7 @@ SHARD_ROWS = 4096
 
 
 def prepare(
-    source: Path,
+    source: Path | SplitFiles,
     out: Path,
     recipe: Recipe,
     *,
@@ -43,7 +44,8 @@ def prepare(
     goes on where it was; a store that is finished is opened as it is.
 
     Args:
-        source: .csv, .tsv (both also .gz, .xz), .parquet, .sdf, .smi; a PyG file or folder; a folder of .json.
+        source: .csv, .tsv (both also .gz, .xz), .parquet, .sdf, .smi; a PyG file or folder; a folder of .json. Or a
+            table for each part of a split.
         out: the folder to make.
         recipe: which columns mean what, and how molecules become graphs.
         workers: processes on this machine, all its cores if None; with Ray, tasks at a time.
@@ -55,20 +57,24 @@ def prepare(
         ValueError: one sentence about the file, the recipe or the folder.
         OSError: the disk is full or a worker died; what was done is kept for the next run.
     """
-    source, out = Path(source), Path(out)
+    out = Path(out)
     for name, value in (("workers", workers), ("shard_rows", shard_rows)):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; expected at least 1")
     engines.check(engine)
-    if not source.exists():
-        raise ValueError(f"{source} does not exist")
-    if is_graph_source(source):
-        return _prepare_graphs(source, out, recipe, progress)
-    table = open_table(source)
+    if isinstance(source, SplitFiles):
+        recipe, table = replace(recipe, split=FILE_PART), source.table()
+    else:
+        source = Path(source)
+        if not source.exists():
+            raise ValueError(f"{source} does not exist")
+        if is_graph_source(source):
+            return _prepare_graphs(source, out, recipe, progress)
+        table = open_table(source)
     recipe = _distinct(with_targets(_resolved(recipe, table), table), table)
     shard_recipe = ShardRecipe.of(recipe, table)
     made_by = {**featurisation(recipe.policy), "rdkit": _rdkit_version()}
-    if holds_store(out) and is_finished(out, Origin(source.name, source_checksum(source), recipe, made_by)):
+    if holds_store(out) and is_finished(out, Origin(source.name, _checksum(source), recipe, made_by)):
         return _as_it_is(out, progress)
     # The file is read from front to back twice: once to find what is wrong with it as a whole, and once to convert it.
     rows, sha256 = _survey(table, shard_recipe)
@@ -81,6 +87,10 @@ def prepare(
         _merge(out, origin, table, shard_recipe, rows, shards)
         clear_shards(out)
     return Store.open(out, verify=False)
+
+
+def _checksum(source: Path | SplitFiles) -> str:
+    return source.checksum() if isinstance(source, SplitFiles) else source_checksum(source)
 
 
 def _as_it_is(out: Path, shown: bool) -> Store:

@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tokengt.config import near
+from tokengt.data.manifest import FILE_PART, PARTS
 from tokengt.data.splits import (
     STANDARD,
     Fractions,
@@ -35,12 +36,16 @@ class SplitRequest:
         seed: of the shuffle of "random" and "scaffold", and of folds; "scaffold-sorted" has no shuffle.
         fractions: shares of train, valid and test.
         folds: 0, or the number of parts of a cross-validation.
+        files: whether each part is a file of its own. The kind is then how a valid part is taken out of the training
+            file, if it has no file: ``cut``.
     """
 
     kind: str = AUTO
     seed: int = 0
     fractions: Fractions = STANDARD
     folds: int = 0
+    files: bool = False
+    cut: bool = False
 
     def __post_init__(self) -> None:
         names = (AUTO, *SPLITS)
@@ -60,6 +65,8 @@ class SplitRequest:
         return self.kind.removeprefix(COLUMN) if self.kind.startswith(COLUMN) else None
 
     def __str__(self) -> str:
+        if self.files and not self.cut:
+            return "a file for each part"
         if self.column is not None:
             return f"by the column {self.column!r}"
         if self.kind == GIVEN:
@@ -72,10 +79,17 @@ class SplitRequest:
             SCAFFOLD: f"whole scaffolds, shuffled by seed {self.seed}",
             SCAFFOLD_SORTED: "whole scaffolds, the most frequent ones in training as in MoleculeNet",
         }[self.kind]
+        if self.files:
+            return f"a file for each part, the valid part out of that of train: {how}"
         return f"{how}, {' / '.join(f'{100 * share:g}%' for share in self.fractions)}"
 
     def for_store(self, store: Store) -> "SplitRequest":
         """The same request with "auto" decided for this store."""
+        if store.split is not None and store.manifest.columns.get("split") == FILE_PART:
+            if self.folds or self.column is not None:
+                raise ValueError("each part has a file of its own; expected no folds and no split column with them")
+            cut = not bool((store.split == PARTS.index("valid")).any())
+            return replace(self, kind=RANDOM if self.kind in (AUTO, GIVEN) else self.kind, files=True, cut=cut)
         if self.kind != AUTO:
             return self
         if store.split is None or self.folds:
@@ -93,17 +107,37 @@ def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]
     rows_given = store.split is not None and len(store.split) != len(store)
     by_row = store.manifest.level != "graph" and (len(store) == 1 or (rows_given and request.kind != RANDOM))
     places = Places(store, len(store.targets) if by_row else len(store), by_row)
+    if request.files:
+        return [_by_files(places, request)], by_row
     split = SPLITS[GIVEN if request.column is not None else request.kind]
     return split(places, request), by_row
 
 
+def _by_files(places: Places, request: SplitRequest) -> Split:
+    """The parts as the files have them; a valid part without a file is cut out of train, in the way asked for."""
+    codes = places.store.split
+    assert codes is not None
+    train, valid, test = (torch.nonzero(codes == code).flatten() for code in range(len(PARTS)))
+    shares = request.fractions[:2]
+    if request.cut and len(train) > 1 and shares[1] > 0:
+        whole = sum(shares)
+        inner = replace(request, fractions=(shares[0] / whole, shares[1] / whole, 0.0), files=False)
+        (within,) = SPLITS[request.kind](Places(places.store, len(train), False, train), inner)
+        train, valid = train[within.train], train[within.valid]
+    return Split(train, valid, test)
+
+
 @dataclass(frozen=True, eq=False)
 class Places:
-    """What is split: ``count`` graphs of a store or, with ``by_row``, rows of its labels."""
+    """What is split: ``count`` graphs of a store or, with ``by_row``, rows of its labels.
+
+    ``only`` are the graphs that are split, where it is not all of them; a split then holds places in this list.
+    """
 
     store: Store
     count: int
     by_row: bool
+    only: Int[Tensor, " places"] | None = None
 
     def units(self) -> Int[Tensor, " places"]:
         """The number of each place's unit. A unit is never torn apart: both directions of an edge are one unit."""
@@ -130,7 +164,7 @@ def _of_units(split: Split, units: Int[Tensor, " places"], count: int) -> Split:
 
 
 def _scaffold(places: Places, request: SplitRequest) -> list[Split]:
-    texts = places.store.texts()
+    texts = places.store.texts(None if places.only is None else places.only.tolist())
     if texts is None or places.by_row:
         raise ValueError("a scaffold split needs molecules with their SMILES; split at random or by a column")
     if request.folds:

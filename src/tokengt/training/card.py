@@ -13,6 +13,7 @@ from tokengt.models.contract import Description
 from tokengt.training.tasks import Task
 
 FEW_LABELS = 100
+LINEAR = "a linear model on fingerprints"
 _HEADINGS = {
     "regression": "numbers in the units of the training file, which the file does not name",
     "binary": "the probability of a 1",
@@ -38,6 +39,7 @@ class CardFacts:
         parameters: trained numbers in one model.
         test: metrics on the test part, if it has rows.
         floor: the same metrics of ``task.floor``, which knows nothing but the training labels.
+        linear: the same metrics of a linear model on fingerprints, where there is one.
         settings: the training settings that matter, by name.
         versions: programs by name, such as ``{"tokengt": "0.1.0", "torch": "2.13"}``.
         molecules: whether the data are molecules.
@@ -62,6 +64,7 @@ class CardFacts:
     parameters: int
     test: Mapping[str, float] | None = None
     floor: Mapping[str, float] | None = None
+    linear: Mapping[str, float] | None = None
     settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     molecules: bool = False
@@ -99,6 +102,11 @@ def card_warnings(facts: CardFacts) -> list[str]:
         warnings.append(f"The test part cannot tell how good this model is: {metric} is not defined there.")
     elif facts.test and facts.floor and not facts.task.is_better(facts.test[metric], facts.floor.get(metric)):
         warnings.append(f"On the test part this model is no better than the floor ({metric}): do not use it.")
+    elif facts.test and facts.linear and facts.task.is_better(facts.linear[metric], facts.test[metric]):
+        warnings.append(
+            f"On the test part {LINEAR} is better than this model ({metric} {_number(facts.linear[metric])} against "
+            f"{_number(facts.test[metric])}): try a simpler model, other settings or more data."
+        )
     if facts.shared:
         things = "Molecules" if facts.molecules else "Graphs"
         warnings.append(
@@ -139,9 +147,15 @@ def _results(facts: CardFacts) -> str:
         return "No test part was held out, so nothing is known about new data."
     means = [name for name in facts.test if "/" not in name]
     floor = facts.floor or {}
-    heads = ["metric", "test", *(["floor"] if floor else [])]
-    rows = [[name, _number(facts.test[name]), *([_number(floor.get(name))] if floor else [])] for name in means]
-    parts = [_table(heads, rows)]
+    beside = {name: values for name, values in (("linear", facts.linear), ("floor", floor)) if values}
+    rows = [[name, *(_number(values.get(name)) for values in (facts.test, *beside.values()))] for name in means]
+    parts = [_table(["metric", "test", *beside], rows)]
+    if facts.linear:
+        how = "ridge regression" if facts.task.kind == "regression" else "logistic regression"
+        parts.append(
+            f"Linear is {LINEAR}: {how} on counts of atoms with their neighbours up to two bonds away, fitted to the same "
+            "training part."
+        )
     if floor:
         what = "mean of the training labels" if facts.task.kind == "regression" else "frequencies in training"
         parts.append(f"The floor predicts the {what} for everything.")

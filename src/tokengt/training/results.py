@@ -35,8 +35,9 @@ class Findings:
     """What was found out about a run besides its weights.
 
     ``rows`` are those of the test part; ``predictions`` [all rows, out] are of them, NaN elsewhere, and so is
-    ``floor``, what knowing the training labels alone would predict; ``codes`` give every graph (or row, when rows were
-    split) its part; ``train_labels`` count each target's training labels.
+    ``floor``, what knowing the training labels alone would predict, and ``linear``, what a linear model on fingerprints
+    predicts (None where there is none); ``codes`` give every graph (or row, when rows were split) its part;
+    ``train_labels`` count each target's training labels.
     """
 
     rows: Int[Tensor, " test"]
@@ -44,6 +45,7 @@ class Findings:
     floor: Float[Tensor, "rows out"]
     codes: Int[Tensor, " places"]
     train_labels: tuple[int, ...]
+    linear: Float[Tensor, "rows out"] | None = None
     shared: int = 0
     unseen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
@@ -82,6 +84,8 @@ def write_results(
     if len(rows):
         summary["test"] = metrics(spec.task, predicted, targets)
         summary["floor"] = metrics(spec.task, findings.floor[rows], targets)
+        if findings.linear is not None:
+            summary["linear"] = metrics(spec.task, findings.linear[rows], targets)
         plot_test(spec.task, predicted, targets, folder)
     if records:
         plot_curves(records, spec.task, folder / "curves.png")
@@ -130,6 +134,7 @@ def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str
         parameters=parameters,
         test=summary.get("test"),
         floor=summary.get("floor"),
+        linear=summary.get("linear"),
         settings={"seed": spec.seed, "loss": spec.task.loss, "metric": spec.task.metric}
         | {name: getattr(spec.training, name) for name in _SETTINGS},
         versions=_versions(store.is_molecules),

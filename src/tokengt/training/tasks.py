@@ -208,11 +208,28 @@ class Task:
         return output.sigmoid() if self.kind == "binary" else output.softmax(1)
 
     def floor(self, targets: Float[Tensor, "rows targets"], rows: int) -> Float[Tensor, "{rows} out"]:
-        """What a model that saw only the training labels would predict: their mean, or how often a class occurs."""
+        """What a model that saw only the training labels would predict: their mean, or how often a class occurs.
+
+        A class that no label has is taken to have occurred once, and so is every other once more: nothing is certain.
+        """
         labels = targets.detach().double()
+        if self.kind == "regression":
+            return labels.nanmean(0).expand(rows, -1)
         if self.kind == "multiclass":
             labels = _one_hot(labels, self.out_dim)
-        return labels.nanmean(0).expand(rows, -1)
+        counts, count = labels.nansum(0), (~torch.isnan(labels)).sum(0)
+        if self.kind == "multiclass":
+            smooth = (counts == 0).any()
+            return torch.where(smooth, (counts + 1) / (count + self.out_dim), labels.nanmean(0)).expand(rows, -1)
+        certain = (counts == 0) | (counts == count)
+        return torch.where(certain, (counts + 1) / (count + 2), labels.nanmean(0)).expand(rows, -1)
+
+    def unseen_classes(self, targets: Float[Tensor, "rows targets"]) -> list[str]:
+        """Classes that none of these labels has."""
+        if self.classes is None:
+            return []
+        seen = set(targets[~torch.isnan(targets)].long().tolist())
+        return [name for place, name in enumerate(self.classes) if place not in seen]
 
 
 def numbered_classes(targets: Float[Tensor, "rows targets"], name: str = "target") -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import load_model
 from tokengt.models.pretrained import CONFIG
+from tokengt.training.card import LINEAR
 from tokengt.training.metrics import describe
 from tokengt.training.results import CARD, METRICS, SUMMARY
 from tokengt.training.spec import RUN_FILE, RunSpec, read_run
@@ -72,7 +73,7 @@ def outcome(path: Path) -> list[str]:
         return []
     numbers = json.loads((path / SUMMARY).read_bytes())
     lines = []
-    for name, label in (("test", "test"), ("floor", "knowing only the training labels")):
+    for name, label in (("test", "test"), ("linear", LINEAR), ("floor", "knowing only the training labels")):
         if numbers.get(name):
             lines.append(f"{label}: {describe(_numbers(numbers[name]))}")
     each = [value for value in numbers.get("members", []) if value is not None]

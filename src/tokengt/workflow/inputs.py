@@ -21,7 +21,8 @@ from tokengt.data.graph_sources import (
     is_graph_source,
     read_pyg_list,
 )
-from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
+from tokengt.data.joined import SplitFiles
+from tokengt.data.manifest import FILE_PART, MANIFEST, REJECTED, Recipe
 from tokengt.data.prepare import prepare
 from tokengt.data.progress import say
 from tokengt.data.store import Store
@@ -44,6 +45,8 @@ def open_data(
     """
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
+    if isinstance(data, SplitFiles):
+        return _prepared(data, recipe, home, workers, quiet, kept)
     if hasattr(data, "to_csv"):
         data = _written(data.to_csv(index=False).encode(), home.with_name("data.csv"))
     if not isinstance(data, (str, Path)):
@@ -53,16 +56,23 @@ def open_data(
         return _chosen_targets(Store.open(path), recipe)
     if is_graph_source(path):
         recipe = replace(recipe, split=None)  # Graphs have no columns: their masks or files say the split.
-    store = prepare(path, home, recipe, workers=workers, progress=not quiet)
+    return _prepared(path, recipe, home, workers, quiet, kept)
+
+
+def _prepared(
+    source: Path | SplitFiles, recipe: Recipe, home: Path, workers: int | None, quiet: bool, kept: bool
+) -> Store:
+    store = prepare(source, home, recipe, workers=workers, progress=not quiet)
     if set(recipe.targets) - set(store.manifest.target_names) and not quiet:
         say(f"targets: {listed(store.manifest.target_names)}")
     if store.manifest.rejected and not quiet:
-        say(_rejected(store, home / REJECTED) + (f"; all are in {home / REJECTED}" if kept else ""))
+        say(_rejected(store, home / REJECTED, source) + (f"; all are in {home / REJECTED}" if kept else ""))
     return store
 
 
 def refuse_without_target(data: Any, recipe: Recipe) -> None:
     """A table to train on has several columns: without a target, say at once which there are to choose from."""
+    data = data.train if isinstance(data, SplitFiles) else data
     if recipe.targets or not isinstance(data, (str, Path)) or not Path(data).is_file() or not is_table(Path(data)):
         return
     raise ValueError(
@@ -79,11 +89,12 @@ def _written(table: bytes, file: Path) -> Path:
     return file
 
 
-def _rejected(store: Store, file: Path) -> str:
+def _rejected(store: Store, file: Path, source: Path | SplitFiles) -> str:
     with file.open(encoding="utf-8", newline="") as lines:
         first = next(csv.DictReader(lines))
     count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} rows could not be read"
-    return f"{count} (the first on line {first['line']}: {first['reason']})"
+    where = f"{source.parts[first[FILE_PART]]} line" if isinstance(source, SplitFiles) else "line"
+    return f"{count} (the first on {where} {first['line']}: {first['reason']})"
 
 
 def remove_store(folder: Path, data: Any) -> None:
