@@ -7,7 +7,8 @@ import pytest
 from tests.cli.command import here, refused, settings, succeeded
 from tests.workflow.small import TINY, molecule_csv
 from tokengt.cli import _parser
-from tokengt.cli.settings import PLAIN, settings as read_settings
+from tokengt.cli.settings import PLAIN
+from tokengt.cli.settings import settings as read_settings
 from tokengt.config import field_paths
 from tokengt.training.config import TrainingConfig
 from tokengt.training.spec import read_run
@@ -25,7 +26,10 @@ from tokengt.training.spec import read_run
         (["--set", "epochs=2"], "setting 'epochs' is unknown (did you mean training.epochs?)"),
         (["--set", "lr=2"], "setting 'lr' is unknown (did you mean training.learning_rate?)"),
         (["--set", "num_layers=2"], "setting 'num_layers' is unknown (did you mean model.encoder.num_layers?)"),
-        (["--set", "model.num_layers=2"], "model.num_layers is unknown for kind tokengt (did you mean encoder.num_layers"),
+        (
+            ["--set", "model.num_layers=2"],
+            "model.num_layers is unknown for kind tokengt (did you mean encoder.num_layers",
+        ),
         (["--set", "training.epoch=2"], "training.epoch is unknown (did you mean epochs?)"),
         (["--metric", "spearmann"], "training.metric is 'spearmann' (did you mean spearman?)"),
         (["--loss", "hubert"], "training.loss is 'hubert' (did you mean huber?)"),
@@ -53,7 +57,21 @@ def test_plain_options_are_settings() -> None:
     assert {path.removeprefix("training.") for path in PLAIN.values()} <= set(field_paths(TrainingConfig))
     for verb in (["train", "a.csv"], ["finetune", "run", "a.csv"]):
         options = _parser().parse_args(
-            [*verb, "--out", "r", "--epochs", "3", "--lr", "1e-4", "--batch-size", "8", "--metric", "prc", "--loss", "mae"]
+            [
+                *verb,
+                "--out",
+                "r",
+                "--epochs",
+                "3",
+                "--lr",
+                "1e-4",
+                "--batch-size",
+                "8",
+                "--metric",
+                "prc",
+                "--loss",
+                "mae",
+            ]
         )
         plain = read_settings(options)
         set_ = [text for path, value in plain.items() for text in ("--set", f"{path}={value}")]

@@ -65,7 +65,9 @@ def test_a_valid_part_without_a_file_comes_out_of_train(tmp_path: Path) -> None:
     assert len(valid) == 3, "a ninth: what 10% is of the 90% that are left beside a test part"
     assert valid != split_of(store, seed=1)[1]
     request = SplitRequest("scaffold").for_store(store)
-    assert str(request) == "a file for each part, the valid part out of that of train: whole scaffolds, shuffled by seed 0"
+    assert (
+        str(request) == "a file for each part, the valid part out of that of train: whole scaffolds, shuffled by seed 0"
+    )
     train, valid, _ = split_of(store, "scaffold")
     texts = scaffolds(molecules(24)[0])
     assert valid

@@ -40,7 +40,13 @@ def test_splits_that_cannot_be_are_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typo", "meant"), [("scafold", "scaffold"), ("rndom", "random"), ("scaffold_balanced", "scaffold"), ("scaffold-sort", "scaffold-sorted")]
+    ("typo", "meant"),
+    [
+        ("scafold", "scaffold"),
+        ("rndom", "random"),
+        ("scaffold_balanced", "scaffold"),
+        ("scaffold-sort", "scaffold-sorted"),
+    ],
 )
 def test_a_typo_answers_with_the_splits_there_are(typo: str, meant: str) -> None:
     with pytest.raises(ValueError, match=f"split is '{typo}' .did you mean {meant}[?]") as error:

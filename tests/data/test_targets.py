@@ -10,7 +10,11 @@ from tokengt.data.tables import listed, open_table
 from tokengt.data.targets import with_targets
 
 COLUMNS = ("mol_id", "smiles", "NR-AR", "NR-ER", "SR-p53", "T", "code", "set")
-ROWS = [(1, "CCO", 1, "", 0.5, 20, "A7", "train"), (2, "CC", "", ">3", 1, 21, "B2", "test"), (3, "C", 0, 2, "", 22, "", "")]
+ROWS = [
+    (1, "CCO", 1, "", 0.5, 20, "A7", "train"),
+    (2, "CC", "", ">3", 1, 21, "B2", "test"),
+    (3, "C", 0, 2, "", 22, "", ""),
+]
 
 
 def targets(folder: Path, *asked: str) -> tuple[str, ...]:
@@ -28,7 +32,9 @@ def test_patterns_and_names_come_in_the_order_they_are_given(tmp_path: Path) -> 
     assert targets(tmp_path, "SR-p53", "NR-*") == ("SR-p53", "NR-AR", "NR-ER")
     assert targets(tmp_path, "?R-*") == ("NR-AR", "NR-ER", "SR-p53")
     assert targets(tmp_path, "nothing") == ("nothing",), "a plain name is looked for later, and its refusal is there"
-    with pytest.raises(ValueError, match=r"no column that the target 'XX-\*' stands for; .*the columns are mol_id, smiles"):
+    with pytest.raises(
+        ValueError, match=r"no column that the target 'XX-\*' stands for; .*the columns are mol_id, smiles"
+    ):
         targets(tmp_path, "XX-*")
     with pytest.raises(ValueError, match="the targets are all and others too"):
         targets(tmp_path, "all", "NR-AR")

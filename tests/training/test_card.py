@@ -79,7 +79,9 @@ def test_a_linear_model_on_fingerprints_stands_beside_the_model() -> None:
     assert "Linear is a linear model on fingerprints: ridge regression" in card
     assert card_warnings(replace(FACTS, linear=linear)) == []
     (warning,) = card_warnings(replace(FACTS, linear={**linear, "rmse": 0.5}))
-    assert warning.startswith("On the test part a linear model on fingerprints is better than this model (rmse 0.5 against")
+    assert warning.startswith(
+        "On the test part a linear model on fingerprints is better than this model (rmse 0.5 against"
+    )
 
 
 def test_metrics_stand_beside_the_floor() -> None:

@@ -122,7 +122,9 @@ def test_the_linear_model_of_esol() -> None:
     assert metrics(task, found.predictions, store.targets[split.test])["rmse"] < 0.85
 
 
-def test_a_run_reports_the_linear_model_and_says_when_it_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_reports_the_linear_model_and_says_when_it_wins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two epochs of a tiny model learn nothing; the linear model knows the number of atoms."""
     source = write_csv(tmp_path / "data.csv", ("smiles", "y"), [(text, len(text)) for text in molecules(40)[0]])
     train_small(source, tmp_path / "run", "y", options=replace(QUIET, quiet=False))
@@ -156,8 +158,9 @@ def test_a_class_without_a_training_row_is_said(tmp_path: Path, capsys: pytest.C
     loud = replace(QUIET, quiet=False)
     train_small(source, tmp_path / "run", "y", task="multiclass", split="column:part", options=loud)
     assert "classes without a training row, which the model cannot learn: rare" in capsys.readouterr().err
-    assert "- Classes without a training row, which the model cannot learn: rare." in (
-        tmp_path / "run" / "README.md"
-    ).read_text()
+    assert (
+        "- Classes without a training row, which the model cannot learn: rare."
+        in (tmp_path / "run" / "README.md").read_text()
+    )
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["floor"]["cross_entropy"] < 10

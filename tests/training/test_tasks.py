@@ -122,7 +122,9 @@ def test_other_losses_of_numbers_worked_by_hand() -> None:
     assert float(replace(REGRESSION, loss="mse").loss_sum(output, targets)) == 10
     with pytest.raises(ValueError, match="the loss is huber; expected cross_entropy for the task binary"):
         replace(BINARY, loss="huber")
-    with pytest.raises(ValueError, match="the metric is roc_auc; expected rmse, mae, r2, spearman for the task regression"):
+    with pytest.raises(
+        ValueError, match="the metric is roc_auc; expected rmse, mae, r2, spearman for the task regression"
+    ):
         replace(REGRESSION, metric="roc_auc")
 
 

@@ -159,7 +159,10 @@ def test_scaffolds_stay_together(tmp_path: Path) -> None:
         ({"target": "solubility"}, "no column 'solubility'.*the columns are smiles, y, z"),
         ({"target": "y", "smiles": "mol"}, "no column 'mol'"),
         ({"target": ()}, "data.csv: there is no target to learn.*'all'.*; the columns are smiles, y, z"),
-        ({"target": "y", "split": "half"}, "split is 'half'; expected auto, random, scaffold, scaffold-sorted, given, or column:NAME"),
+        (
+            {"target": "y", "split": "half"},
+            "split is 'half'; expected auto, random, scaffold, scaffold-sorted, given, or column:NAME",
+        ),
         ({"target": "y", "split": "column:half"}, "no column 'half'"),
         ({"target": "y", "preset": "huge"}, "preset 'huge' is unknown; expected one of auto, small"),
         (
@@ -170,7 +173,10 @@ def test_scaffolds_stay_together(tmp_path: Path) -> None:
             {"target": "y", "settings": {"training.epochs": "many"}},
             "epochs is 'many'; expected a whole number",
         ),
-        ({"target": "y", "settings": {"dim": 3}}, r"setting 'dim' is unknown \(did you mean model.dim\?\); expected model.FIELD=VALUE"),
+        (
+            {"target": "y", "settings": {"dim": 3}},
+            r"setting 'dim' is unknown \(did you mean model.dim\?\); expected model.FIELD=VALUE",
+        ),
         ({"target": "y", "settings": {"model.encoder": 3}}, "model.encoder has several settings"),
         ({"target": "y", "task": "binary"}, "target 'y' is|target 'y' holds|expected 0 or 1"),
     ],

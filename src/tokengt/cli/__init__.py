@@ -38,9 +38,7 @@ def _refused(sentence: str, status: int = 2) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules."
-    )
+    parser = Parser(prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules.")
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for room in (running, reading, models, verifying, reproducing, benching):

@@ -41,7 +41,13 @@ def _data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     """Which columns mean what and, with ``policy``, how molecules become graphs."""
     data = verb.add_argument_group("data")
     data.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: the one called smiles)")
-    data.add_argument("--target", nargs="+", default=[], metavar="COL", help="the columns to learn: names, patterns such as 'NR-*', or all (of numbers)")
+    data.add_argument(
+        "--target",
+        nargs="+",
+        default=[],
+        metavar="COL",
+        help="the columns to learn: names, patterns such as 'NR-*', or all (of numbers)",
+    )
     data.add_argument("--descriptors", nargs="+", default=[], metavar="COL", help="numeric columns given to the model")
     data.add_argument("--task", choices=get_args(TaskKind), help="default: guessed from the labels")
     data.add_argument("--level", choices=get_args(Level), help="what a label belongs to (default: guessed)")
@@ -99,7 +105,11 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
         metavar, meaning = words[option]
         verb.add_argument(option, metavar=metavar, help=meaning)
     verb.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="any setting: model.dim=256, training.ema=0.999"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any setting: model.dim=256, training.ema=0.999",
     )
     verb.add_argument(
         "--split",

@@ -59,7 +59,9 @@ class SplitFiles:
                     f"{listed(table.columns)}"
                 )
             if (table.text_kind, table.text_column) != (first.text_kind, first.text_column):
-                raise ValueError(f"{table.path} holds molecules in another way than {first.path}; expected one kind of file")
+                raise ValueError(
+                    f"{table.path} holds molecules in another way than {first.path}; expected one kind of file"
+                )
         if FILE_PART in first.columns:
             raise ValueError(f"{first.path} has a column {FILE_PART!r}, a name that is taken; rename it")
         columns = (*first.columns, FILE_PART)
@@ -70,7 +72,9 @@ def _opened(path: Path, part: str) -> Table:
     if not path.exists():
         raise ValueError(f"{path} does not exist; expected the file of the {part} part")
     if is_graph_source(path):
-        raise ValueError(f"{path} holds graphs; files of their own for valid and test are for tables: give masks instead")
+        raise ValueError(
+            f"{path} holds graphs; files of their own for valid and test are for tables: give masks instead"
+        )
     return open_table(path)
 
 

@@ -113,20 +113,6 @@ def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]
     return split(places, request), by_row
 
 
-def _by_files(places: Places, request: SplitRequest) -> Split:
-    """The parts as the files have them; a valid part without a file is cut out of train, in the way asked for."""
-    codes = places.store.split
-    assert codes is not None
-    train, valid, test = (torch.nonzero(codes == code).flatten() for code in range(len(PARTS)))
-    shares = request.fractions[:2]
-    if request.cut and len(train) > 1 and shares[1] > 0:
-        whole = sum(shares)
-        inner = replace(request, fractions=(shares[0] / whole, shares[1] / whole, 0.0), files=False)
-        (within,) = SPLITS[request.kind](Places(places.store, len(train), False, train), inner)
-        train, valid = train[within.train], train[within.valid]
-    return Split(train, valid, test)
-
-
 @dataclass(frozen=True, eq=False)
 class Places:
     """What is split: ``count`` graphs of a store or, with ``by_row``, rows of its labels.
@@ -185,6 +171,20 @@ def _given(places: Places, request: SplitRequest) -> list[Split]:
     if len(store.split) != places.count:
         raise ValueError(f"the split column has {len(store.split)} entries; expected {places.count}")
     return [column_split(store.split, request.seed)]
+
+
+def _by_files(places: Places, request: SplitRequest) -> Split:
+    """The parts as the files have them; a valid part without a file is cut out of train, in the way asked for."""
+    codes = places.store.split
+    assert codes is not None
+    train, valid, test = (torch.nonzero(codes == code).flatten() for code in range(len(PARTS)))
+    shares = request.fractions[:2]
+    if request.cut and len(train) > 1 and shares[1] > 0:
+        whole = sum(shares)
+        inner = replace(request, fractions=(shares[0] / whole, shares[1] / whole, 0.0), files=False)
+        (within,) = SPLITS[request.kind](Places(places.store, len(train), False, train), inner)
+        train, valid = train[within.train], train[within.valid]
+    return Split(train, valid, test)
 
 
 def _known(store: Store) -> str:

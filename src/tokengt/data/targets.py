@@ -31,7 +31,9 @@ def with_targets(recipe: Recipe, table: Table) -> Recipe:
     return replace(recipe, targets=expanded(recipe.targets, free, lambda: _numeric(table, free), where))
 
 
-def expanded(asked: Sequence[str], names: Sequence[str], numeric: Callable[[], Sequence[str]], where: str) -> tuple[str, ...]:
+def expanded(
+    asked: Sequence[str], names: Sequence[str], numeric: Callable[[], Sequence[str]], where: str
+) -> tuple[str, ...]:
     """Names as they are; patterns and ``all`` as the names that they stand for, each once, in the order of the file."""
     chosen: dict[str, None] = {}
     for name in asked:

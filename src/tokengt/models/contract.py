@@ -134,7 +134,9 @@ def check_sizes(config: ModelConfig, *, counted: bool = True) -> None:
     most = min(_MOST_PARAMETERS, _memory() // 4)
     if count > most:
         shown = f"{count:,}" if count < 1 << 62 else "more"
-        raise BadSetting(f"the model would have {shown} parameters; expected at most {most:,}, which fit into memory here")
+        raise BadSetting(
+            f"the model would have {shown} parameters; expected at most {most:,}, which fit into memory here"
+        )
 
 
 def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, int]]:

@@ -153,8 +153,8 @@ def _results(facts: CardFacts) -> str:
     if facts.linear:
         how = "ridge regression" if facts.task.kind == "regression" else "logistic regression"
         parts.append(
-            f"Linear is {LINEAR}: {how} on counts of atoms with their neighbours up to two bonds away, fitted to the same "
-            "training part."
+            f"Linear is {LINEAR}: {how} on counts of atoms with their neighbours up to two bonds away, fitted to the "
+            "same training part."
         )
     if floor:
         what = "mean of the training labels" if facts.task.kind == "regression" else "frequencies in training"

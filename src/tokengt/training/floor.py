@@ -135,7 +135,9 @@ def _fitted(
     return np.stack([tried[place][:, column] for column, place in enumerate(best)], 1)
 
 
-def _losses(task: Task, output: Float[Tensor, "rows out"], labels: Float[Tensor, "rows targets"]) -> Float[Tensor, " targets"]:
+def _losses(
+    task: Task, output: Float[Tensor, "rows out"], labels: Float[Tensor, "rows targets"]
+) -> Float[Tensor, " targets"]:
     """The loss of each target."""
     if task.kind == "multiclass":
         return task.loss_sum(output, labels)[None]

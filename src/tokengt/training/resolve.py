@@ -260,7 +260,9 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
     named = [target.name for target in manifest.targets if target.classes is not None]
     wanted = kind or manifest.task
     if named and wanted not in (None, "multiclass"):
-        raise ValueError(f"target {named[0]!r} holds text; expected numbers for the task {wanted}, or the task multiclass")
+        raise ValueError(
+            f"target {named[0]!r} holds text; expected numbers for the task {wanted}, or the task multiclass"
+        )
     classes = manifest.targets[0].classes
     if wanted == "multiclass" and classes is None:
         classes = numbered_classes(store.targets, manifest.targets[0].name)

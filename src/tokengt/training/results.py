@@ -135,8 +135,12 @@ def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str
         test=summary.get("test"),
         floor=summary.get("floor"),
         linear=summary.get("linear"),
-        settings={"seed": spec.seed, "loss": spec.task.loss, "metric": spec.task.metric}
-        | {name: getattr(spec.training, name) for name in _SETTINGS},
+        settings={
+            "seed": spec.seed,
+            "loss": spec.task.loss,
+            "metric": spec.task.metric,
+            **{name: getattr(spec.training, name) for name in _SETTINGS},
+        },
         versions=_versions(store.is_molecules),
         molecules=store.is_molecules,
         text_column=spec.text_column,

@@ -144,14 +144,14 @@ def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
     blank = int(torch.isnan(member.train_targets).all(1).sum())
     if blank:
         say(f"{blank:,} of {len(member.train_targets):,} training rows have no label and teach nothing")
-    noted = (f"Training began with the weights of {_start_name(spec.start)}.",) if spec.start else ()
+    noted = [f"Training began with the weights of {_start_name(spec.start)}."] if spec.start else []
     missing = spec.task.unseen_classes(member.train_targets)
     if missing:
         shown = f"{', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}"
         say(f"classes without a training row, which the model cannot learn: {shown}")
-        noted += (f"Classes without a training row, which the model cannot learn: {shown}.",)
+        noted.append(f"Classes without a training row, which the model cannot learn: {shown}.")
     if member.by_row:
-        return {"notes": noted}
+        return {"notes": tuple(noted)}
     try:
         shared = leaks(store.graphs, split, store.each_text, policy=policy_of(store) or MoleculePolicy())
     except ImportError:
@@ -164,7 +164,7 @@ def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
     if unseen:
         listed = ", ".join(f"{symbol} ({count})" for symbol, count in unseen.items())
         say(f"elements that no training molecule has (molecules that do): {listed}")
-    return {"shared": sum(shared.counts.values()), "unseen": unseen, "notes": noted}
+    return {"shared": sum(shared.counts.values()), "unseen": unseen, "notes": tuple(noted)}
 
 
 def _start_name(sha256: str) -> str:

@@ -88,8 +88,8 @@ def train(
         smiles: the column of SMILES.
         target: the column or columns to learn; a pattern such as ``NR-*``; or "all" for every column of numbers.
         task: regression, binary or multiclass; None to guess it from the labels.
-        split: random, scaffold, scaffold-sorted, ``column:NAME`` for a column of train, valid and test, or given: what a store or PyG
-            masks say. By itself, what the data gives if it gives any, else random.
+        split: random, scaffold, scaffold-sorted, ``column:NAME`` for a column of train, valid and test, or given: what
+            a store or PyG masks say. By itself, what the data gives if it gives any, else random.
         preset: a name that ``tokengt presets`` lists. By itself, small-pretrained for molecules whose hydrogens are
             implicit, unless a setting changes the model; else small.
         model: a module of your own instead of a preset; its ``forward`` takes a :class:`tokengt.GraphBatch` and gives
@@ -132,7 +132,9 @@ def _with_files(data: Any, valid: str | Path | None, test: str | Path | None, sp
     if valid is None and test is None:
         return data
     if not isinstance(data, (str, Path)):
-        raise ValueError(f"data is a {type(data).__name__}; expected a file where valid and test are files of their own")
+        raise ValueError(
+            f"data is a {type(data).__name__}; expected a file where valid and test are files of their own"
+        )
     if split.folds or split.column is not None or split.kind == "given":
         asked = f"{split.folds} folds are" if split.folds else f"the split {split.kind} is"
         raise ValueError(f"{asked} asked for, but valid and test are files of their own; expected one of the two")
