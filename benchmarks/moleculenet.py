@@ -10,8 +10,8 @@ The floor is what a simple model reaches that every other should beat: the mean,
 
 Work goes to build/moleculenet/; a result that is there is not made again. Every system writes the predictions of the
 test rows as a CSV, and :func:`score` makes the number from it, the same for all. ESOL, FreeSolv and Tox21 are split at
-random by the seed, BACE by sorted scaffolds, where the seed changes the model only. No import of tokengt above: chemprop's
-environment, which has none, imports this file.
+random by the seed, BACE by sorted scaffolds, where the seed changes the model only. No import of tokengt above:
+chemprop's environment, which has none, imports this file.
 """
 
 import argparse

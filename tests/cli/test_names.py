@@ -48,6 +48,14 @@ def test_a_wrong_name_is_answered_with_the_nearest(tmp_path: Path, arguments: li
     assert not (tmp_path / "run").exists()
 
 
+def test_an_option_that_is_misspelled_is_said_before_what_is_missing() -> None:
+    assert "tokengt predict has no option --outt (did you mean --out?)" in refused(
+        here("predict", "r", "a", "--outt", "x")
+    )
+    assert "tokengt has no option --verzion (did you mean --version?)" in refused(here("--verzion"))
+    assert "required: --out" in refused(here("predict", "r", "a.csv"))
+
+
 def test_a_wrong_verb_is_answered_with_the_nearest() -> None:
     assert "the verb is 'trian' (did you mean train?); expected one of prepare, train" in refused(here("trian"))
 

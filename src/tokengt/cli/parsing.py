@@ -1,6 +1,8 @@
 """Arguments as people write them: a name that does not exist is answered with the nearest one that does."""
 
 import argparse
+import itertools
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,9 +22,10 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        if args is not None:
-            args = self._with_swallowed(list(args))
-        known, rest = super().parse_known_args(args, namespace)
+        args = self._with_swallowed(list(sys.argv[1:] if args is None else args))
+        strange = self._strange(args)
+        # An unknown option is said before what is missing: it may be what is missing, misspelled.
+        known, rest = super().parse_known_args(args, namespace) if not strange else (argparse.Namespace(), strange)
         if rest:
             self.error(self._unknown(rest))
         return known, []
@@ -32,11 +35,18 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            name = "the verb" if isinstance(action, argparse._SubParsersAction) else "/".join(action.option_strings)
+            name = "/".join(action.option_strings) or f"the {str(action.metavar or action.dest).lower()}"
             known = [str(choice) for choice in action.choices]
             raise argparse.ArgumentError(
                 None, f"{name} is {value!r}{near(value, known)}; expected one of {', '.join(known)}"
             )
+
+    def _strange(self, args: Sequence[str]) -> list[str]:
+        """Options that this parser does not have; those that follow a verb are for the verb's own parser."""
+        verbs = any(action.nargs == argparse.PARSER for action in self._get_positional_actions())
+        mine = itertools.takewhile(lambda text: text != "--" and not (verbs and not text.startswith("-")), args)
+        names = self._option_string_actions
+        return [text for text in mine if text.startswith("--") and text.partition("=")[0] not in names]
 
     def _unknown(self, rest: Sequence[str]) -> str:
         written = next((text for text in rest if text.startswith("-")), None)

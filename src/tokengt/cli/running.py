@@ -138,12 +138,16 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
 
 def _prepare(options: argparse.Namespace) -> int:
     from tokengt.data.prepare import prepare
+    from tokengt.data.tables import listed
 
     recipe = _recipe(options)
     store = prepare(options.source, options.out, recipe, workers=options.workers, engine=options.engine)
     rejected = store.manifest.rejected
     ending = f", {rejected:,} rows rejected: see {options.out / 'rejected.csv'}" if rejected else ", no row rejected"
-    print(f"{options.out}: {len(store):,} graphs{ending}")
+    names = store.manifest.target_names
+    patterns = bool(options.target) and set(names) != set(options.target)
+    chosen = f"; the targets are {listed(names)}" if patterns else ""
+    print(f"{options.out}: {len(store):,} graphs{ending}{chosen}")
     return 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tokengt.config import from_dict, to_dict
+from tokengt.config import from_dict, near, to_dict
 from tokengt.interop.molecules import DEFAULT_POLICY, FEATURISATION_VERSION, MoleculePolicy
 from tokengt.level import Level
 
@@ -51,7 +51,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, value, options in (("task", self.task, get_args(TaskKind)), ("level", self.level, get_args(Level))):
             if value is not None and value not in options:
-                raise ValueError(f"{name} is {value!r}; expected one of {', '.join(options)}")
+                raise ValueError(f"{name} is {value!r}{near(value, options)}; expected one of {', '.join(options)}")
         for option, names in (("--target", self.targets), ("--descriptors", self.descriptors)):
             repeated = [name for name in names if names.count(name) > 1]
             if repeated:

@@ -11,7 +11,7 @@ from tokengt.data.tables import Table, listed
 
 ALL = "all"
 # Numbers under such a name tell rows apart, and are nothing to learn.
-_ID_NAME = re.compile(r"(.*[ _-])?(id|ids|index|idx|row|no|nr|number|cid|unnamed: \d+|column \d+)", re.IGNORECASE)
+_ID_NAME = re.compile(r"(.*[ _-])?(id|ids|index|idx|row|cid|unnamed: \d+|column \d+)", re.IGNORECASE)
 
 
 def with_targets(recipe: Recipe, table: Table) -> Recipe:

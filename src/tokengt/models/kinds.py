@@ -47,8 +47,8 @@ def config_from_dict(data: Any, where: str = "model") -> ModelConfig:
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if isinstance(kind, str) and kind not in KINDS:
         raise ValueError(
-            f"{where}.kind is {kind!r}{near(kind, KINDS)}; expected one of {', '.join(KINDS)}, or a kind of your own once "
-            "the module that registers it is imported"
+            f"{where}.kind is {kind!r}{near(kind, KINDS)}; expected one of {', '.join(KINDS)}, or a kind of your own "
+            "once the module that registers it is imported"
         )
     config: ModelConfig = union_from_dict(KINDS, data, where)
     return config
