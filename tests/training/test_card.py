@@ -68,6 +68,22 @@ def test_a_card_says_what_was_learned_from_what() -> None:
     assert not re.search(r"20\d\d-\d\d|/tmp|/home", card)
 
 
+def test_a_linear_model_on_fingerprints_stands_beside_the_model() -> None:
+    linear = {"rmse": 0.8, "mae": 0.6, "r2": 0.85}
+    card = model_card(replace(FACTS, linear=linear))
+    assert section(card, "Test").splitlines()[:3] == [
+        "| metric | test | linear | floor |",
+        "| --- | --- | --- | --- |",
+        "| rmse | 0.6123 | 0.8 | 2.1 |",
+    ]
+    assert "Linear is a linear model on fingerprints: ridge regression" in card
+    assert card_warnings(replace(FACTS, linear=linear)) == []
+    (warning,) = card_warnings(replace(FACTS, linear={**linear, "rmse": 0.5}))
+    assert warning.startswith(
+        "On the test part a linear model on fingerprints is better than this model (rmse 0.5 against"
+    )
+
+
 def test_metrics_stand_beside_the_floor() -> None:
     assert section(model_card(FACTS), "Test").splitlines() == [
         "| metric | test | floor |",

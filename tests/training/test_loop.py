@@ -1,7 +1,7 @@
 """The training loop: what it learns, what it keeps, and that it can be stopped anywhere."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -270,3 +270,41 @@ def test_acceleration_is_asked_for_as_the_recipe_says(
     monkeypatch.setattr(Fabric, "world_size", property(lambda self: processes))
     trainer(data, TrainingConfig(epochs=1, compile=compiled, cuda_graphs=graphs))
     assert wishes == [asked]
+
+
+@pytest.mark.parametrize(("metric", "best"), [("rmse", min), ("spearman", max), ("r2", max), ("mae", min)])
+def test_the_metric_that_was_asked_for_chooses_the_epoch(
+    data: tuple[Parts, Task, Store], metric: str, best: Callable[..., int]
+) -> None:
+    parts, task, store = data
+    config = replace(RECIPE, epochs=4, learning_rate=0.02, metric=metric)
+    state = trainer((parts, replace(task, metric=metric), store), config).run()
+    values = [record["valid"][metric] for record in state.records]
+    assert len(set(values)) > 1
+    assert state.best_value == values[state.best_epoch - 1] == best(values)
+
+
+def test_of_several_numbers_the_loss_chooses_unless_a_metric_is_asked_for(data: tuple[Parts, Task, Store]) -> None:
+    parts, _, store = data
+    task = Task("regression", ("a", "b"))
+    chooser = trainer((parts, Task("regression", ("y",)), store), RECIPE)
+    chooser.task = task
+    chooser.state = State(best_value=1.0, best_loss=0.5)
+    assert not chooser._is_better(0.9, 0.6)
+    assert chooser._is_better(1.1, 0.4)
+    chooser.config = replace(RECIPE, metric="rmse")
+    assert chooser._is_better(0.9, 0.6)
+    assert not chooser._is_better(1.1, 0.4)
+
+
+def test_an_undefined_metric_is_said_and_the_loss_chooses() -> None:
+    """The four validation molecules are all of one class."""
+    labels = torch.tensor([[float(place % 2)] for place in range(24)], dtype=torch.float64)
+    labels[16:20] = 1
+    said: list[str] = []
+    config = replace(RECIPE, epochs=3, learning_rate=0.01)
+    state = trainer(parts_of(24, labels, "binary"), config, warn=said.append).run()
+    losses = [record["valid_loss"] for record in state.records]
+    assert state.best_epoch - 1 == losses.index(min(losses))
+    assert [sentence for sentence in said if "roc_auc is not defined on the validation part" in sentence] == said
+    assert len(said) == 1

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from tokengt.cli.settings import named_values
+from tokengt.cli.settings import PLAIN, settings
 from tokengt.data.manifest import TaskKind
 from tokengt.level import Level
 
@@ -41,7 +41,13 @@ def _data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     """Which columns mean what and, with ``policy``, how molecules become graphs."""
     data = verb.add_argument_group("data")
     data.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: the one called smiles)")
-    data.add_argument("--target", nargs="+", default=[], metavar="COL", help="the column or columns to learn")
+    data.add_argument(
+        "--target",
+        nargs="+",
+        default=[],
+        metavar="COL",
+        help="the columns to learn: names, patterns such as 'NR-*', or all (of numbers)",
+    )
     data.add_argument("--descriptors", nargs="+", default=[], metavar="COL", help="numeric columns given to the model")
     data.add_argument("--task", choices=get_args(TaskKind), help="default: guessed from the labels")
     data.add_argument("--level", choices=get_args(Level), help="what a label belongs to (default: guessed)")
@@ -94,16 +100,33 @@ def _add_finetune(verbs: Any) -> None:
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
+    verb.add_argument("--valid", type=Path, metavar="FILE", help="a table of its own for the validation part")
+    verb.add_argument("--test", type=Path, metavar="FILE", help="a table of its own for the test part")
     verb.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder to make")
     verb.add_argument("--resume", action="store_true", help="go on with a stopped run (begin it if there is none)")
+    words = {
+        "--epochs": ("N", "passes over the training part (default: by its size)"),
+        "--batch-size": ("N", "graphs per step (default: 32)"),
+        "--lr": ("RATE", "the peak of the learning rate (default: 0.001)"),
+        "--metric": ("NAME", "chooses the best epoch: mae, spearman, prc, ... (default: rmse, roc_auc or accuracy)"),
+        "--loss": ("NAME", "mse, mae or huber for numbers; cross_entropy for classes (default: mse, cross_entropy)"),
+    }
+    for option in PLAIN:
+        metavar, meaning = words[option]
+        verb.add_argument(option, metavar=metavar, help=meaning)
     verb.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="model.dim=256, training.epochs=20, ..."
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any setting: model.dim=256, training.ema=0.999",
     )
     verb.add_argument(
         "--split",
         default="auto",
         metavar="SPLIT",
-        help="random, scaffold, column:NAME, or given by a store or PyG masks (default: given if any is, else random)",
+        help="random, scaffold, scaffold-sorted, column:NAME, or given by a store or PyG masks (default: given if any "
+        "is, else random)",
     )
     verb.add_argument(
         "--fractions",
@@ -125,6 +148,7 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
 
 def _prepare(options: argparse.Namespace) -> int:
     from tokengt.data.prepare import prepare
+    from tokengt.data.tables import listed
 
     recipe = _recipe(options)
     store = prepare(
@@ -139,7 +163,10 @@ def _prepare(options: argparse.Namespace) -> int:
     ending = (
         f", {rejected:,} {what}s rejected: see {options.out / 'rejected.csv'}" if rejected else f", no {what} rejected"
     )
-    print(f"{options.out}: {len(store):,} graphs{ending}")
+    names = store.manifest.target_names
+    patterns = bool(options.target) and set(names) != set(options.target)
+    chosen = f"; the targets are {listed(names)}" if patterns else ""
+    print(f"{options.out}: {len(store):,} graphs{ending}{chosen}")
     return 0
 
 
@@ -167,6 +194,8 @@ def _train(options: argparse.Namespace) -> int:
 
 def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {
+        "valid": options.valid,
+        "test": options.test,
         "smiles": options.smiles,
         "target": options.target,
         "task": options.task,
@@ -174,7 +203,7 @@ def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
         "preset": options.preset,
         "start": options.start,
         "freeze": options.freeze,
-        "settings": named_values(options.set),
+        "settings": settings(options),
         "seed": options.seed,
         "device": options.device,
         "resume": options.resume,

@@ -15,8 +15,8 @@ TRUTH: Mapping[str, float] = {"true": 1.0, "false": 0.0}
 # The codes of the parts of a split, by the words that people write for them.
 PART_CODES: Mapping[str, int] = {
     **{part: code for code, part in enumerate(PARTS)},
-    **dict.fromkeys(("val", "validation", "dev"), PARTS.index("valid")),
     "training": PARTS.index("train"),
+    **dict.fromkeys(("val", "validation", "dev"), PARTS.index("valid")),
     "testing": PARTS.index("test"),
 }
 LARGEST_FLOAT32 = 3.4028234663852886e38

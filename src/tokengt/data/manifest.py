@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tokengt.config import from_dict, read_json, to_dict
+from tokengt.config import from_dict, near, read_json, to_dict
 from tokengt.files import checksum
 from tokengt.interop.molecules import DEFAULT_POLICY, FEATURISATION_VERSION, MoleculePolicy
 from tokengt.level import Level
@@ -24,6 +24,8 @@ TaskKind = Literal["regression", "binary", "multiclass"]
 # The parts of a split. A part's code in a store is its place here; a row of no part has NO_PART.
 PARTS = ("train", "valid", "test")
 NO_PART = -1
+# The split column of a data set that came as one file per part (:mod:`tokengt.data.joined`).
+FILE_PART = "part of its file"
 # Where a manifest keeps the checksum of all else it says.
 _OWN_CHECKSUM = "sha256"
 
@@ -66,7 +68,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, value, options in (("task", self.task, get_args(TaskKind)), ("level", self.level, get_args(Level))):
             if value is not None and value not in options:
-                raise ValueError(f"{name} is {value!r}; expected one of {', '.join(options)}")
+                raise ValueError(f"{name} is {value!r}{near(value, options)}; expected one of {', '.join(options)}")
         for option, names in (("the target option", self.targets), ("the descriptors option", self.descriptors)):
             repeated = [name for name, count in Counter(names).items() if count > 1]
             if repeated:

@@ -15,12 +15,14 @@ from pathlib import Path
 from tokengt.data import cells, engines
 from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.graph_store import read_graphs, source_checksum
-from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn, featurisation
+from tokengt.data.joined import SplitFiles
+from tokengt.data.manifest import FILE_PART, Manifest, Recipe, Source, TargetColumn, featurisation
 from tokengt.data.merge import Merged, merged, write_store
 from tokengt.data.progress import progress_bar, say
 from tokengt.data.shards import Column, ShardFile, ShardRecipe, looks_like_row
 from tokengt.data.store import Store
-from tokengt.data.tables import Row, Table, open_table
+from tokengt.data.tables import Row, Table, listed, open_table
+from tokengt.data.targets import with_targets
 from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished, refuse_other_shards
 
 # Rows per shard: enough that handing one to a worker costs little, few enough that a killed run loses little.
@@ -30,7 +32,7 @@ MAX_REJECTED = 0.5
 
 
 def prepare(
-    source: Path,
+    source: Path | SplitFiles,
     out: Path,
     recipe: Recipe,
     *,
@@ -47,7 +49,8 @@ def prepare(
     goes on where it was; a store that is finished is opened as it is.
 
     Args:
-        source: .csv, .tsv (both also .gz, .xz), .parquet, .sdf, .smi; a PyG file or folder; a folder of .json.
+        source: .csv, .tsv (both also .gz, .xz), .parquet, .sdf, .smi; a PyG file or folder; a folder of .json. Or a
+            table for each part of a split.
         out: the folder to make.
         recipe: which columns mean what, and how molecules become graphs.
         workers: processes on this machine, all its cores if None; with Ray, tasks at a time.
@@ -61,23 +64,27 @@ def prepare(
         ValueError: one sentence about the file, the recipe or the folder.
         OSError: the disk is full or a worker died; what was done is kept for the next run.
     """
-    source, out = Path(source), Path(out)
+    out = Path(out)
     for name, value in (("workers", workers), ("shard_rows", shard_rows)):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; expected at least 1")
     if not 0 <= max_rejected <= 1:
         raise ValueError(f"max_rejected is {max_rejected}; expected a share of the rows, from 0 to 1")
     engines.check(engine)
-    if not source.exists():
-        raise ValueError(f"{source} does not exist")
-    if is_graph_source(source):
-        return _prepare_graphs(source, out, recipe, progress, takes_over, max_rejected)
-    table = open_table(source)
-    recipe = _resolved(recipe, table)
+    if isinstance(source, SplitFiles):
+        recipe, table = replace(recipe, split=FILE_PART), source.table()
+    else:
+        source = Path(source)
+        if not source.exists():
+            raise ValueError(f"{source} does not exist")
+        if is_graph_source(source):
+            return _prepare_graphs(source, out, recipe, progress, takes_over, max_rejected)
+        table = open_table(source)
+    recipe = _distinct(with_targets(_resolved(recipe, table), table), table)
     shard_recipe = ShardRecipe.of(recipe, table)
     table = table.guarded(partial(looks_like_row, recipe=shard_recipe))
     made_by = {**featurisation(recipe.policy), "rdkit": _rdkit_version()}
-    if holds_store(out) and is_finished(out, Origin(_name(source), source_checksum(source), recipe, made_by)):
+    if holds_store(out) and is_finished(out, Origin(_name(source), _checksum(source), recipe, made_by)):
         return _as_it_is(out, progress)
     # The file is read from front to back twice: once to find what is wrong with it as a whole, and once to convert it.
     rows, sha256 = _survey(table, shard_recipe)
@@ -95,7 +102,7 @@ def prepare(
     return Store.open(out, verify=False)
 
 
-def _name(source: Path) -> str:
+def _name(source: Path | SplitFiles) -> str:
     """The file's name as text; bytes in it that are no text are written as escapes."""
     return source.name.encode("utf-8", "backslashreplace").decode()
 
@@ -107,6 +114,10 @@ def _check_rejected(source: Path, things: str, total: int, rejected: int, limit:
             f"{rejected:,} of the {total:,} {things} of {source} are rejected, more than the limit of {limit:g} allows "
             f"({first}); choose other columns or another task, or raise the limit (max_rejected)"
         )
+
+
+def _checksum(source: Path | SplitFiles) -> str:
+    return source.checksum() if isinstance(source, SplitFiles) else source_checksum(source)
 
 
 def _as_it_is(out: Path, shown: bool) -> Store:
@@ -124,12 +135,12 @@ def _resolved(recipe: Recipe, table: Table) -> Recipe:
     if recipe.level not in (None, "graph"):
         raise ValueError(f"{table.path} is a table of molecules with one target per molecule; the level must be graph")
     if recipe.smiles is not None or table.text_column is not None:
-        return _distinct(replace(recipe, level="graph"), table)
+        return replace(recipe, level="graph")
     named = [column for column in table.columns if column.lower() == "smiles"]
     if len(named) != 1:
-        columns = ", ".join(table.columns)
+        columns = listed(table.columns)
         raise ValueError(f"{table.path}: name the column that holds the SMILES; the columns are {columns}")
-    return _distinct(replace(recipe, level="graph", smiles=named[0]), table)
+    return replace(recipe, level="graph", smiles=named[0])
 
 
 def _distinct(recipe: Recipe, table: Table) -> Recipe:

@@ -23,6 +23,7 @@ from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 
+from tokengt.config import near
 from tokengt.data._parquet import parquet_columns, parquet_rows
 from tokengt.data._sdf import MOLBLOCK, sdf_fields, sdf_records
 from tokengt.data._text import COMPRESSED, Sink, check_begun, check_regular, lines_of, split_suffix
@@ -31,6 +32,8 @@ from tokengt.interop.molecules import TextKind
 _NUL = "the row holds a NUL byte; expected text"
 # Longer than any real cell: in a large file, a quote that is never closed is noticed after this many characters.
 _LONGEST_CELL = 1 << 24
+# A file may have thousands of columns; a sentence names this many.
+_LISTED = 20
 _SEPARATORS = {".csv": ",;\t", ".tsv": "\t,;"}
 _SMILES_LISTS = (".smi", ".txt")
 _SUFFIXES = (*_SEPARATORS, *_SMILES_LISTS, ".sdf", ".parquet")
@@ -93,9 +96,17 @@ class Table:
             ValueError: there is no such column; says which there are.
         """
         if column not in self._places:
-            names = ", ".join(self.columns)
-            raise ValueError(f"{self.path} has no column {column!r}, which {option} names; the columns are {names}")
+            raise ValueError(
+                f"{self.path} has no column {column!r}, which {option} names; the columns are {listed(self.columns)}"
+                f"{near(column, self.columns)}"
+            )
         return self._places[column]
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names of columns for a person: all of them, or the first and how many more there are."""
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def is_table(path: Path) -> bool:

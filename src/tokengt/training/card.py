@@ -14,6 +14,7 @@ from tokengt.models.contract import Description
 from tokengt.training.tasks import Task
 
 FEW_LABELS = 100
+LINEAR = "a linear model on fingerprints"
 _HEADINGS = {
     "regression": "numbers in the units of the training file, which the file does not name",
     "binary": "the probability of a 1",
@@ -49,6 +50,7 @@ class CardFacts:
         parameters: trained numbers in one model.
         test: metrics on the test part, if it has rows.
         floor: the same metrics of ``task.floor``, which knows nothing but the training labels.
+        linear: the same metrics of a linear model on fingerprints, where there is one.
         settings: the training settings that matter, by name.
         versions: programs by name, such as ``{"tokengt": "0.1.0", "torch": "2.13"}``.
         molecules: whether the data are molecules.
@@ -73,6 +75,7 @@ class CardFacts:
     parameters: int
     test: Mapping[str, float] | None = None
     floor: Mapping[str, float] | None = None
+    linear: Mapping[str, float] | None = None
     settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     molecules: bool = False
@@ -113,6 +116,11 @@ def card_warnings(facts: CardFacts) -> list[str]:
         warnings.append(f"The test part cannot tell how good this model is: {metric} is not defined there.")
     elif facts.test and facts.floor and not facts.task.is_better(facts.test[metric], facts.floor.get(metric)):
         warnings.append(f"On the test part this model is no better than the floor ({metric}): do not use it.")
+    elif facts.test and facts.linear and facts.task.is_better(facts.linear[metric], facts.test[metric]):
+        warnings.append(
+            f"On the test part {LINEAR} is better than this model ({metric} {_number(facts.linear[metric])} against "
+            f"{_number(facts.test[metric])}): try a simpler model, other settings or more data."
+        )
     if facts.shared:
         things = "Molecules" if facts.molecules else "Graphs"
         warnings.append(
@@ -167,8 +175,9 @@ def _results(facts: CardFacts) -> str:
     columns = {"test": [_number(facts.test[name]) for name in means]}
     if facts.alone:
         columns["each model alone"] = [_spread([scores.get(name) for scores in facts.alone]) for name in means]
-    if floor:
-        columns["floor"] = [_number(floor.get(name)) for name in means]
+    for beside, values in (("linear", facts.linear), ("floor", floor)):
+        if values:
+            columns[beside] = [_number(values.get(name)) for name in means]
     parts = [_table(["metric", *columns], list(zip(means, *columns.values(), strict=True)))]
     if facts.folds:
         parts.append(
@@ -177,6 +186,12 @@ def _results(facts: CardFacts) -> str:
     if facts.alone:
         part = "the test part of its fold" if facts.folds else "the test part"
         parts.append(f"Each model alone: mean ± standard deviation over the {len(facts.alone)} models, each on {part}.")
+    if facts.linear:
+        how = "ridge regression" if facts.task.kind == "regression" else "logistic regression"
+        parts.append(
+            f"Linear is {LINEAR}: {how} on counts of atoms with their neighbours up to two bonds away, fitted to the "
+            "same training part."
+        )
     if floor:
         what = "mean of the training labels" if facts.task.kind == "regression" else "frequencies in training"
         parts.append(f"The floor predicts the {what} for everything.")

@@ -218,6 +218,11 @@ class Trainer:
             if better:
                 state.best_epoch, state.best_value, state.best_loss = state.epoch, value, loss
                 self.best = {name: whole(tensor).clone() for name, tensor in self.model.state_dict().items()}
+        if state.epoch == 1 and value is not None and math.isnan(value):
+            self.warn(
+                f"{self.task.metric} is not defined on the validation part, such as where its labels are all alike; "
+                "the epoch with the lowest validation loss is kept instead"
+            )
         state.records.append(record)
         patient = not self.config.patience or state.epoch - state.best_epoch < self.config.patience
         state.finished = state.epoch >= self.config.epochs or not patient
@@ -234,11 +239,12 @@ class Trainer:
         """By the metric, and where that cannot decide by the loss.
 
         A few validation rows tie often (every ROC-AUC of 1 is alike). The mean error of several targets is that of
-        the one with the largest numbers; their scaled loss is not.
+        the one with the largest numbers; their scaled loss is not, so it decides unless a metric was asked for.
         """
         best, least = self.state.best_value, self.state.best_loss
         falls = loss is not None and least is not None and loss < least
-        if value is None or (self.task.kind == "regression" and len(self.task.names) > 1):
+        of_many = self.task.kind == "regression" and len(self.task.names) > 1
+        if value is None or (of_many and self.config.metric is None):
             return value is None or falls
         tied = value == best or (math.isnan(value) and (best is None or math.isnan(best)))
         return self.task.is_better(value, best) or (tied and falls)

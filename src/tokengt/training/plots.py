@@ -19,7 +19,17 @@ DPI = 150
 MAX_PANELS = 6
 MAX_CLASSES = 20
 _GREY = "0.6"
-_TITLES = {"rmse": "RMSE", "roc_auc": "ROC-AUC", "accuracy": "accuracy"}
+_TITLES = {
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R2",
+    "spearman": "Spearman correlation",
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "cross_entropy": "cross entropy",
+}
 # Columns and classes are named by the user: matplotlib must not read a dollar sign in a name as a formula.
 _STYLE = {
     "text.parse_math": False,

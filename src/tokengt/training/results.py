@@ -37,9 +37,10 @@ class Findings:
     """What was found out about a run besides its weights.
 
     ``rows`` are those of the test part; ``predictions`` [all rows, out] are of them, NaN elsewhere, and so is
-    ``floor``, what knowing the training labels alone would predict; ``codes`` give every graph (or row, when rows were
-    split) its part; ``train_labels`` count each target's training labels. ``folds``: of a cross-validation, what each
-    fold was; ``codes`` and ``train_labels`` are then those of the first.
+    ``floor``, what knowing the training labels alone would predict, and ``linear``, what a linear model on fingerprints
+    predicts (None where there is none); ``codes`` give every graph (or row, when rows were split) its part;
+    ``train_labels`` count each target's training labels. ``folds``: of a cross-validation, what each fold was;
+    ``codes`` and ``train_labels`` are then those of the first.
     """
 
     rows: Int[Tensor, " test"]
@@ -47,6 +48,7 @@ class Findings:
     floor: Float[Tensor, "rows out"]
     codes: Int[Tensor, " places"]
     train_labels: tuple[int, ...]
+    linear: Float[Tensor, "rows out"] | None = None
     shared: int = 0
     unseen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
@@ -62,8 +64,8 @@ class Findings:
 class Summary:
     """What ``summary.json`` says: the metrics of the test part, by name; None where one is not defined.
 
-    ``floor`` is what knowing only the training labels would give. A run of several models has the metric of each in
-    ``members``, any other its ``epochs``.
+    ``floor`` is what knowing only the training labels would give, ``linear`` what a linear model on fingerprints gives.
+    A run of several models has the metric of each in ``members``, any other its ``epochs``.
     """
 
     task: str
@@ -71,6 +73,7 @@ class Summary:
     test_rows: int
     test: Mapping[str, float | None] | None = None
     floor: Mapping[str, float | None] | None = None
+    linear: Mapping[str, float | None] | None = None
     epochs: int | None = None
     members: tuple[float | None, ...] = ()
 
@@ -119,6 +122,8 @@ def write_results(
     if len(rows):
         summary["test"] = metrics(spec.task, predicted, targets)
         summary["floor"] = metrics(spec.task, findings.floor[rows], targets)
+        if findings.linear is not None:
+            summary["linear"] = metrics(spec.task, findings.linear[rows], targets)
         plot_test(spec.task, predicted, targets, folder)
     if records:
         plot_curves(records, spec.task, folder / "curves.png")
@@ -175,7 +180,13 @@ def _facts(
         parameters=parameters,
         test=summary.get("test"),
         floor=summary.get("floor"),
-        settings={"seed": spec.seed} | _settings(spec.training, len(store)),
+        linear=summary.get("linear"),
+        settings={
+            "seed": spec.seed,
+            "loss": spec.task.loss,
+            "metric": spec.task.metric,
+            **_settings(spec.training, len(store)),
+        },
         versions=_versions(store.is_molecules),
         molecules=store.is_molecules,
         text_column=spec.text_column,

@@ -20,7 +20,7 @@ from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import KINDS, config_from_dict
 from tokengt.models.legacy import model_from_v1
 from tokengt.models.pretrained import CONFIG, claim_config, read_saved, unsealed, write_config, write_sealed
-from tokengt.training.config import TrainingConfig
+from tokengt.training.config import LATER_FIELDS, TrainingConfig
 from tokengt.training.tasks import Task
 
 _FORMAT = "tokengt-run-3"
@@ -121,6 +121,11 @@ class RunSpec:
             room, name = path.split(".")
             if settings[room] is not None and settings[room].get(name) == before:
                 del settings[room][name]
+        for name in LATER_FIELDS:
+            # The task has the same choice, with what an empty one comes to.
+            del settings["task"][name]
+            if settings["training"][name] is None:
+                del settings["training"][name]
         return settings
 
     def differences(self, other: "RunSpec") -> list[str]:

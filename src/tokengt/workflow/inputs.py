@@ -14,6 +14,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
+from tokengt.config import near
 from tokengt.data.graph_sources import (
     LabelledGraphs,
     as_numbers,
@@ -22,12 +23,14 @@ from tokengt.data.graph_sources import (
     read_pyg_list,
     unread_sentence,
 )
-from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
+from tokengt.data.joined import SplitFiles
+from tokengt.data.manifest import FILE_PART, MANIFEST, REJECTED, Recipe
 from tokengt.data.prepare import MAX_REJECTED, prepare
 from tokengt.data.progress import say
 from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
 from tokengt.data.store import Store
-from tokengt.data.tables import open_table
+from tokengt.data.tables import listed, open_table
+from tokengt.data.targets import ALL, expanded
 from tokengt.files import write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.training.resolve import policy_of
@@ -35,7 +38,9 @@ from tokengt.training.spec import RunSpec
 
 
 def is_prepared_first(data: Any) -> bool:
-    """Whether :func:`open_data` makes a store of the data: of a file or a DataFrame, but not of graphs in memory."""
+    """Whether :func:`open_data` makes a store of the data: of files or a DataFrame, but not of graphs in memory."""
+    if isinstance(data, SplitFiles):
+        return True
     if isinstance(data, (str, Path)):
         return not (Path(data) / MANIFEST).is_file()
     return not isinstance(data, Store) and hasattr(data, "to_csv")
@@ -47,9 +52,11 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
     Raises:
         ValueError: the file does not exist, a table is to be learned without a target, or cannot be split that way.
     """
-    path = Path(data) if isinstance(data, (str, Path)) else None
-    if path is not None and not path.exists():
-        raise ValueError(f"{path} does not exist; expected a file, a folder of graphs or a store")
+    first = data.train if isinstance(data, SplitFiles) else data
+    path = Path(first) if isinstance(first, (str, Path)) else None
+    for file in data.parts.values() if isinstance(data, SplitFiles) else () if path is None else (path,):
+        if not file.exists():
+            raise ValueError(f"{file} does not exist; expected a file, a folder of graphs or a store")
     if not is_prepared_first(data):
         return
     if path is not None and is_graph_source(path):
@@ -57,10 +64,13 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
             raise ValueError(f"{path} holds graphs, and a {split.kind} split is one of molecules; split it at random")
         return
     if not recipe.targets:
-        columns = data.columns if path is None else open_table(path).columns
-        listed = ", ".join(map(str, columns))
-        raise ValueError(f"there is no target to learn; name one of the columns {listed} as the target")
-    if split.kind == GIVEN:
+        columns = tuple(map(str, data.columns)) if path is None else open_table(path).columns
+        where = "" if path is None else f"{path}: "
+        raise ValueError(
+            f"{where}there is no target to learn; name a column, a pattern of names or {ALL!r} as the target; the "
+            f"columns are {listed(columns)}"
+        )
+    if split.kind == GIVEN and not split.files:
         raise ValueError("split is 'given', but a table gives none by itself; name its column, as in column:NAME")
 
 
@@ -81,6 +91,8 @@ def open_data(
     """
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
+    if isinstance(data, SplitFiles):
+        return _prepared(data, recipe, home, workers, quiet, kept, max_rejected)
     if hasattr(data, "to_csv"):
         data = _written(data.to_csv(index=False).encode(), home.with_name("data.csv"))
     if not isinstance(data, (str, Path)):
@@ -90,12 +102,26 @@ def open_data(
         return _chosen_targets(Store.open(path), recipe)
     if is_graph_source(path):
         recipe = replace(recipe, split=None)  # Graphs have no columns: their masks or files say the split.
+    return _prepared(path, recipe, home, workers, quiet, kept, max_rejected)
+
+
+def _prepared(
+    source: Path | SplitFiles,
+    recipe: Recipe,
+    home: Path,
+    workers: int | None,
+    quiet: bool,
+    kept: bool,
+    max_rejected: float,
+) -> Store:
     # The folder may be one that a person prepares in: what was begun there and is not finished is not ours to remove.
     store = prepare(
-        path, home, recipe, workers=workers, progress=not quiet, takes_over=False, max_rejected=max_rejected
+        source, home, recipe, workers=workers, progress=not quiet, takes_over=False, max_rejected=max_rejected
     )
+    if set(recipe.targets) - set(store.manifest.target_names) and not quiet:
+        say(f"targets: {listed(store.manifest.target_names)}")
     if store.manifest.rejected and not quiet:
-        say(_rejected(store, home / REJECTED) + (f"; all are in {home / REJECTED}" if kept else ""))
+        say(_rejected(store, home / REJECTED, source) + (f"; all are in {home / REJECTED}" if kept else ""))
     return store
 
 
@@ -107,16 +133,18 @@ def _written(table: bytes, file: Path) -> Path:
     return file
 
 
-def _rejected(store: Store, file: Path) -> str:
+def _rejected(store: Store, file: Path, source: Path | SplitFiles) -> str:
     what = "rows" if store.is_molecules else "graphs"
     count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} {what} could not be read"
     try:
         with file.open(encoding="utf-8", newline="") as lines:
-            _, (place, reason, *_) = islice(csv.reader(lines), 2)
+            names, (place, reason, *cells) = islice(csv.reader(lines), 2)
+        part = dict(zip(names[2:], cells, strict=False)).get(FILE_PART, "")
     except (OSError, ValueError, csv.Error):
         # The list is there to be read and edited, and may be gone or say anything by now.
         return count
-    return f"{count} (the first{f' on line {place}' if store.is_molecules else ''}: {reason})"
+    of_file = f" of {source.parts[part]}" if isinstance(source, SplitFiles) and part in source.parts else ""
+    return f"{count} (the first{f' on line {place}{of_file}' if store.is_molecules else ''}: {reason})"
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
@@ -130,12 +158,15 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
     store = _as_asked(store, recipe)
     names = store.manifest.target_names
-    if not recipe.targets or recipe.targets == names:
+    asked = expanded(recipe.targets, names, lambda: names, f"the store was prepared with {listed(names) or 'none'}")
+    if not asked or asked == names:
         return store
-    for name in recipe.targets:
+    for name in asked:
         if name not in names:
-            raise ValueError(f"the store has no target {name!r}; it was prepared with {', '.join(names) or 'none'}")
-    places = [names.index(name) for name in recipe.targets]
+            raise ValueError(
+                f"the store has no target {name!r}{near(name, names)}; it was prepared with {listed(names) or 'none'}"
+            )
+    places = [names.index(name) for name in asked]
     manifest = replace(store.manifest, targets=tuple(store.manifest.targets[place] for place in places))
     return replace(store, manifest=manifest, targets=store.targets[:, places])
 
