@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+OMIT_NONE: Mapping[str, Any] = {"omit_none": True}
 
 
 class BadSetting(ValueError):
@@ -21,8 +22,23 @@ class BadSetting(ValueError):
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """All fields, nested ones too; a class that has a kind always says it."""
-    return dataclasses.asdict(config)
+    """All fields, nested ones too; a class that has a kind always says it.
+
+    A field with ``metadata=OMIT_NONE`` is left out while it is None, so that a new field of rare use changes neither
+    the files nor the checksums of configs without it.
+    """
+    data = dataclasses.asdict(config)
+    _leave_out_unset(config, data)
+    return data
+
+
+def _leave_out_unset(config: Any, data: dict[str, Any]) -> None:
+    for name, field in _fields(type(config)).items():
+        value = getattr(config, name)
+        if value is None and OMIT_NONE.items() <= field.metadata.items():
+            del data[name]
+        elif dataclasses.is_dataclass(value):
+            _leave_out_unset(value, data[name])
 
 
 def from_dict(cls: type[T], data: Any, where: str = "config") -> T:

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tokengt.models.tokengt.guard import widened
 from tokengt.theory.partitions import (
     PatternSplit,
     bell_number,
@@ -157,12 +158,31 @@ class IGNConfig:
             raise ValueError(f"activation is {self.activation!r}; expected one of {', '.join(ACTIVATIONS)}")
 
 
-class InvariantGraphNetwork(nn.Module):
-    """F_k of Definition 1 (Eq. 1): one vector per graph, the same whichever way its nodes are numbered."""
+@dataclass(frozen=True)
+class InputDomain:
+    """The inputs that written weights are right for: graphs of up to ``max_nodes`` nodes with |X| <= input_bound."""
 
-    def __init__(self, config: IGNConfig) -> None:
+    max_nodes: int
+    input_bound: float
+
+    def check(self, x: Float[Tensor, "tuples dim"], tuples: Tuples) -> None:
+        most, size = int(tuples.nodes.host_lengths.max()), float(x.detach().abs().max())
+        if most > self.max_nodes or not size <= widened(self.input_bound, x.dtype):
+            raise ValueError(
+                f"a graph of {most} nodes and an input of size {size:g}; this network was made for at most "
+                f"{self.max_nodes} nodes and |X| up to {self.input_bound:g}, and is wrong beyond"
+            )
+
+
+class InvariantGraphNetwork(nn.Module):
+    """F_k of Definition 1 (Eq. 1): one vector per graph, the same whichever way its nodes are numbered.
+
+    ``domain`` is None for a network that takes any input; one whose weights were written for some inputs refuses others.
+    """
+
+    def __init__(self, config: IGNConfig, domain: InputDomain | None = None) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.domain = config, domain
         order, nodes = config.order, config.expected_nodes
         self.activation = ACTIVATIONS[config.activation]()
         self.layers = nn.ModuleList(
@@ -178,6 +198,8 @@ class InvariantGraphNetwork(nn.Module):
 
     def forward(self, x: Float[Tensor, "tuples dim"], tuples: Tuples) -> Float[Tensor, "graphs out"]:
         """X^(0) on dense tuples, or on the tokens of sparse graphs, to F_k(X)."""
+        if self.domain is not None and x.numel():
+            self.domain.check(x, tuples)
         for place, layer in enumerate(self.layers):
             x = layer(x if place == 0 else self.activation(x), tuples, tuples)
         out: Tensor = self.mlp(self.invariant(x, tuples, tuples.graphs))

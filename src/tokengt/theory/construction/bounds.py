@@ -140,7 +140,7 @@ def ign_bound(
     ign: InvariantGraphNetwork,
     num_nodes: int,
     sharpness: float,
-    input_bound: float,
+    input_bound: float | None = None,
     *,
     id_dim: int | None = None,
     activation: Activation | None = None,
@@ -238,10 +238,11 @@ def _layer_rounding(
 
 
 def _logit_rounding(layout: Layout, sharpness: float) -> float:
-    """A bound on a logit's rounding error, for identifiers orthonormal to within d_p u.
+    """A bound on a logit's rounding error, for identifiers orthonormal to within (2 d_p + 16) u.
 
     A logit is a / sqrt(d_H) times d_H products that sum to at most k^2 + 2 in size; each product carries a few
-    roundings and the sum d_H.
+    roundings and the sum d_H. Identifiers enter k^2 times with what they are off, and the model refuses those that are
+    further off (:func:`tokengt.models.tokengt.guard.orthonormal_within`).
     """
     size = sharpness * (layout.order**2 + 2) / math.sqrt(layout.head_dim)
     return (2 * layout.head_dim + 16) * UNIT_ROUNDING * size

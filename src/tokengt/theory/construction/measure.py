@@ -14,7 +14,7 @@ from tokengt.models.tokengt.identifiers import Identifiers, OrfIds
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
 from tokengt.theory.basis import multi_indices, token_patterns
 from tokengt.theory.construction.bounds import UNIT_ROUNDING, attention_bound, ign_bound, layer_bound
-from tokengt.theory.construction.compile import compile_ign, compile_layer, pour_tokenizer
+from tokengt.theory.construction.compile import ign_model, ign_recipe, layer_model, layer_recipe, pour_tokenizer
 from tokengt.theory.construction.gates import Activation
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.construction.lemma import basis_attention
@@ -160,7 +160,8 @@ def layer_agreement(
     randomise(layer, generator)
     x = random_tensor(num_nodes, order, channels, input_bound, generator)
     ids = orthonormal_ids(num_nodes, num_nodes if id_dim is None else id_dim, generator)
-    model = compile_layer(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
+    recipe = layer_recipe(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
+    model = layer_model(layer, recipe)
     bound = layer_bound(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
     with torch.no_grad():
         wanted = layer(x.flatten(0, -2), *[Tuples.dense(num_nodes, order)] * 2).view(x.shape)
@@ -188,7 +189,7 @@ def silenced_agreement(
     randomise(ign, generator)
     x = random_tensor(num_nodes, order, channels, 1.0, generator)
     ids = orthonormal_ids(num_nodes, num_nodes, generator)
-    model = compile_ign(ign, num_nodes, sharpness, 1.0, types=types)
+    model = ign_model(ign, ign_recipe(ign, num_nodes, sharpness, 1.0, types=types))
     layout = Layout(order, channels, num_nodes, types)
     with torch.no_grad():
         tokens = augmented_tokens(x, ids, layout)
@@ -226,9 +227,10 @@ def ign_agreement(
     randomise(ign, generator)
     x = random_tensor(num_nodes, order, dims[0], input_bound, generator)
     ids = orthonormal_ids(num_nodes, num_nodes if id_dim is None else id_dim, generator)
-    model = compile_ign(
+    recipe = ign_recipe(
         ign, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types, pieces=pieces
     )
+    model = ign_model(ign, recipe)
     bound = ign_bound(
         ign, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types, pieces=pieces
     )
@@ -258,7 +260,7 @@ def message_passing_agreement(
     ign, x = message_passing_ign(layers, num_nodes, 1.0, activation), graph_tensor(features, adjacency, edge_features)
     for _ in range(order - 2):
         ign, x = lift_ign(ign), lift_tensor(x)
-    model = compile_ign(ign, num_nodes, sharpness, 1.0)
+    model = ign_model(ign, ign_recipe(ign, num_nodes, sharpness, 1.0))
     ids = orthonormal_ids(num_nodes, num_nodes, generator)
     with torch.no_grad():
         measured = model(tensor_graph(x), ids)
