@@ -64,12 +64,22 @@ class EquivariantLinear(nn.Module):
     @torch.no_grad()
     def reset_parameters(self, expected_nodes: int) -> None:
         """Zero biases; normal weights, w_mu divided by the keys a query of mu has among ``expected_nodes`` nodes."""
-        strings = patterns(self.in_order + self.out_order)
-        keys = torch.tensor([max(1, count_keys(mu, self.out_order, expected_nodes)) for mu in strings])
-        terms = len(strings) / len(patterns(self.out_order))
-        self.weight.normal_(std=(terms * self.weight.shape[1]) ** -0.5)
-        self.weight.div_(keys.to(self.weight.device)[:, None, None])
+        self.weight.normal_(std=self._deviation)
+        self.weight.div_(self._keys(expected_nodes).to(self.weight.device)[:, None, None])
         self.bias.zero_()
+
+    def deviations(self, expected_nodes: int) -> Float[Tensor, " patterns"]:
+        """Of every w_mu as :meth:`reset_parameters` draws it, in float64."""
+        return self._deviation / self._keys(expected_nodes).double()
+
+    @property
+    def _deviation(self) -> float:
+        terms = bell_number(self.in_order + self.out_order) / bell_number(self.out_order)
+        return float((terms * self.weight.shape[1]) ** -0.5)
+
+    def _keys(self, expected_nodes: int) -> Int[Tensor, " patterns"]:
+        strings = patterns(self.in_order + self.out_order)
+        return torch.tensor([max(1, count_keys(mu, self.out_order, expected_nodes)) for mu in strings])
 
     def forward(
         self, x: Float[Tensor, "in_tuples in_dim"], source: Tuples, target: Tuples
@@ -177,7 +187,7 @@ class InputDomain:
 class InvariantGraphNetwork(nn.Module):
     """F_k of Definition 1 (Eq. 1): one vector per graph, the same whichever way its nodes are numbered.
 
-    ``domain`` is None for a network that takes any input; one whose weights were written for some inputs refuses others.
+    ``domain`` is None for a network that takes any input. One whose weights were written for some refuses others.
     """
 
     def __init__(self, config: IGNConfig, domain: InputDomain | None = None) -> None:

@@ -7,6 +7,7 @@ The paper lets a -> infinity (Eq. 27) and states no rate; these bounds are our o
 """
 
 import math
+from collections.abc import Iterator
 from itertools import chain
 
 import torch
@@ -63,12 +64,31 @@ def attention_error(
     logit. With w_nu = exp(-a / sqrt(d_H) times nu's distance from the largest score) and W = sum_nu count_nu w_nu over
     the wrong ones, a right key is off by W / (c (c + W)) and a wrong one has w_nu / (c + W).
     """
-    order = len(pattern) // 2
-    layout = Layout(order, 1, id_dim, types)
-    right, wanted = _right_keys(pattern, num_nodes), split_pattern(pattern, order)
-    products = (layout.identifiers @ layout.identifiers.T).tolist()[patterns(order).index(wanted.key)]
-    scale = sharpness / math.sqrt(layout.head_dim)
+    layout = Layout(len(pattern) // 2, 1, id_dim, types)
+    right, scale = _right_keys(pattern, num_nodes), sharpness / math.sqrt(layout.head_dim)
     total = largest = 0.0
+    for count, distance in _rivals(pattern, num_nodes, layout):
+        weight = math.exp(-scale * distance)
+        total, largest = total + count * weight, max(largest, weight)
+    return max(total / right, largest) / (right + total)
+
+
+def closest_rival(order: int, num_nodes: int, types: TypeKind = "circle") -> float | None:
+    """How far below the largest score the closest wrong key of any head is; None if no head has a wrong key.
+
+    At least min(1, epsilon) (Property 1), and just that once there are nodes enough: errors fall as
+    exp(-a closest / sqrt(d_H)).
+    """
+    layout = Layout(order, 1, num_nodes, types)
+    heads = (mu for mu in patterns(2 * order) if not is_empty(mu, num_nodes))
+    return min((distance for mu in heads for _, distance in _rivals(mu, num_nodes, layout)), default=None)
+
+
+def _rivals(pattern: EqualityPattern, num_nodes: int, layout: Layout) -> Iterator[tuple[int, float]]:
+    """How many wrong keys a query of the pattern has, and how far below the largest score, for every other pattern."""
+    order = layout.order
+    wanted = split_pattern(pattern, order)
+    products = (layout.identifiers @ layout.identifiers.T).tolist()[patterns(order).index(wanted.key)]
     for nu in patterns(2 * order):
         split = split_pattern(nu, order)
         if nu == pattern or split.query != wanted.query or is_empty(nu, num_nodes):
@@ -77,9 +97,7 @@ def attention_error(
         score = (
             1 + products[patterns(order).index(split.key)] + sum(1 if sign else -1 for sign, same in matches if same)
         )
-        weight = math.exp(-scale * (largest_score(pattern, order) - score))
-        total, largest = total + count_keys(nu, order, num_nodes) * weight, max(largest, weight)
-    return max(total / right, largest) / (right + total)
+        yield count_keys(nu, order, num_nodes), largest_score(pattern, order) - score
 
 
 def attention_rounding(

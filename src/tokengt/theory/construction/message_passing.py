@@ -68,6 +68,10 @@ class MessagePassingLayer:
         """The same on the CPU in float64."""
         return MessagePassingLayer(*(getattr(self, field.name).detach().cpu().double() for field in fields(self)))
 
+    def absolute(self) -> "MessagePassingLayer":
+        """The same with the sizes of all weights and biases: no layer of such sizes is louder."""
+        return MessagePassingLayer(*(getattr(self, field.name).abs() for field in fields(self)))
+
 
 def pass_messages(
     layers: Sequence[MessagePassingLayer],
