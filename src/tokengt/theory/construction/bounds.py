@@ -8,6 +8,7 @@ The paper lets a -> infinity (Eq. 27) and states no rate; these bounds are our o
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 
 import torch
@@ -73,6 +74,7 @@ def attention_error(
     return max(total / right, largest) / (right + total)
 
 
+@cache
 def closest_rival(order: int, num_nodes: int, types: TypeKind = "circle") -> float | None:
     """How far below the largest score the closest wrong key of any head is; None if no head has a wrong key.
 
@@ -86,18 +88,25 @@ def closest_rival(order: int, num_nodes: int, types: TypeKind = "circle") -> flo
 
 def _rivals(pattern: EqualityPattern, num_nodes: int, layout: Layout) -> Iterator[tuple[int, float]]:
     """How many wrong keys a query of the pattern has, and how far below the largest score, for every other pattern."""
-    order = layout.order
-    wanted = split_pattern(pattern, order)
+    order, wanted = layout.order, split_pattern(pattern, layout.order)
     products = (layout.identifiers @ layout.identifiers.T).tolist()[patterns(order).index(wanted.key)]
+    top = largest_score(pattern, order)
+    for nu, place, equal in _by_query(order)[wanted.query]:
+        if nu != pattern and not is_empty(nu, num_nodes):
+            matches = zip(chain(*wanted.equal), equal, strict=True)
+            score = 1 + products[place] + sum(1 if sign else -1 for sign, same in matches if same)
+            yield count_keys(nu, order, num_nodes), top - score
+
+
+@cache
+def _by_query(order: int) -> dict[EqualityPattern, list[tuple[EqualityPattern, int, tuple[bool, ...]]]]:
+    """All patterns of order 2k by their query's: each with the place of its key's and the equalities across."""
+    found: dict[EqualityPattern, list[tuple[EqualityPattern, int, tuple[bool, ...]]]] = {}
     for nu in patterns(2 * order):
         split = split_pattern(nu, order)
-        if nu == pattern or split.query != wanted.query or is_empty(nu, num_nodes):
-            continue
-        matches = zip(chain(*wanted.equal), chain(*split.equal), strict=True)
-        score = (
-            1 + products[patterns(order).index(split.key)] + sum(1 if sign else -1 for sign, same in matches if same)
-        )
-        yield count_keys(nu, order, num_nodes), largest_score(pattern, order) - score
+        entry = (nu, patterns(order).index(split.key), tuple(chain(*split.equal)))
+        found.setdefault(split.query, []).append(entry)
+    return found
 
 
 def attention_rounding(

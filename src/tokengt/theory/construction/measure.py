@@ -34,7 +34,9 @@ from tokengt.theory.scoring import TypeKind, largest_score, pattern_score, type_
 from tokengt.theory.tuples import Tuples
 
 # Where the fall of errors is measured: e^-12 is 6e-6 and e^-20 is 2e-9.
-_GAPS = (12.0, 20.0)
+_GAPS = (12.0, 16.0, 20.0)
+# Stands for an error of zero, which has no logarithm.
+_NOTHING = 1e-300
 
 
 @dataclass(frozen=True)
@@ -92,14 +94,17 @@ def measured_margin(order: int, types: TypeKind = "circle") -> float:
 
 
 def decay_rate(error: Callable[[float], float], unit: float) -> float:
-    """-d ln error / d gap between the logit gaps 12 and 20, of sharpness ``unit`` each: 1 if it falls as e^-gap.
+    """-d ln error / d gap between the logit gaps 12, 16 and 20, of sharpness ``unit`` each: 1 if it falls as e^-gap.
 
-    There the leak is small enough to be linear, and far above what float64 rounds.
+    Of the two slopes the one that is further from 1. There the leak is small enough to be linear, and far above what
+    float64 rounds. One slope alone could be 1 by chance, where an error that falls too fast meets the rounding.
     """
-    soft, sharp = (error(gap * unit) for gap in _GAPS)
-    if soft <= 0 or sharp <= 0:
-        return math.inf if soft > 0 else 0.0
-    return math.log(soft / sharp) / (_GAPS[1] - _GAPS[0])
+    logs = [math.log(max(error(gap * unit), _NOTHING)) for gap in _GAPS]
+    slopes = [
+        (soft - sharp) / (high - low)
+        for (soft, sharp), (low, high) in zip(pairwise(logs), pairwise(_GAPS), strict=True)
+    ]
+    return max(slopes, key=lambda slope: abs(slope - 1))
 
 
 def unidentified_error(order: int, num_nodes: int, sharpness: float = 1000.0, types: TypeKind = "circle") -> float:
