@@ -1,6 +1,6 @@
 """How a model is trained: one frozen config, each field can be set by ``--set training.FIELD=VALUE``."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from tokengt.config import near
@@ -12,8 +12,6 @@ Precision = Literal["auto", "float32", "bfloat16", "float64"]
 Loss = Literal["mse", "mae", "huber", "cross_entropy"]
 # Whole numbers above this are slips of the pen; far larger ones could not be counted with.
 _LARGEST = 2**31
-# Fields that came after runs of format 2 were written: at their defaults, a run is the same as one without them.
-LATER_FIELDS = ("metric", "loss")
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,8 @@ class TrainingConfig:
     schedule: Schedule = "cosine"
     clip: float = 1.0
     ema: float = 0.0
-    metric: str | None = None
-    loss: Loss | None = None
+    metric: str | None = field(default=None, metadata={"late": True})
+    loss: Loss | None = field(default=None, metadata={"late": True})
     patience: int = 0
     precision: Precision = "auto"
     compile: bool = False

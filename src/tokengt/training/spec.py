@@ -20,7 +20,7 @@ from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import KINDS, config_from_dict
 from tokengt.models.legacy import model_from_v1
 from tokengt.models.pretrained import CONFIG, claim_config, read_saved, unsealed, write_config, write_sealed
-from tokengt.training.config import LATER_FIELDS, TrainingConfig
+from tokengt.training.config import TrainingConfig
 from tokengt.training.tasks import Task
 
 _FORMAT = "tokengt-run-3"
@@ -30,9 +30,6 @@ _SECOND_FORMAT = "tokengt-run-2"
 _FIRST_FORMAT = "tokengt-run-1"
 RUN_FILE = "run.json"
 MEMBERS = "members"
-# Settings that came after format 2, with the value that stands for how it was before. At that value a fingerprint
-# leaves them out, so that runs from before them are still recognised as the same.
-_LATER = {"molecules.max_atoms": 1000}
 
 
 @dataclass(frozen=True)
@@ -117,15 +114,9 @@ class RunSpec:
         settings = to_dict(self)
         for name in ("checkpoint_seconds", "cuda_graphs"):
             del settings["training"][name]
-        for path, before in _LATER.items():
-            room, name = path.split(".")
-            if settings[room] is not None and settings[room].get(name) == before:
-                del settings[room][name]
-        for name in LATER_FIELDS:
-            # The task has the same choice, with what an empty one comes to.
+        for name in ("metric", "loss"):
+            # What training asks for is the same choice; the task has what an empty one comes to.
             del settings["task"][name]
-            if settings["training"][name] is None:
-                del settings["training"][name]
         return settings
 
     def differences(self, other: "RunSpec") -> list[str]:

@@ -20,6 +20,7 @@ from tokengt.models.features import FeatureSpec
 from tokengt.models.passes import Over, Prediction, check_passes, evaluating, run_passes, summarise
 from tokengt.models.pretrained import read_model, restore
 from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_tokens
+from tokengt.models.tokengt.guard import Domain, DomainGuard
 from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, given_identifiers, identify
 from tokengt.models.tokengt.initialise import initialise
@@ -40,6 +41,7 @@ class TokenGTConfig(ModelConfig):
         identifiers: node identifiers.
         encoder: the Transformer.
         head: what is predicted.
+        domain: the inputs that written weights are right for, and all others are refused; None for trained ones.
     """
 
     kind: Literal["tokengt"] = field(default="tokengt", init=False)
@@ -48,6 +50,7 @@ class TokenGTConfig(ModelConfig):
     identifiers: IdentifierConfig = field(default_factory=LaplacianIds)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     head: HeadConfig = field(default_factory=HeadConfig)
+    domain: Domain | None = field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -59,6 +62,8 @@ class TokenGTConfig(ModelConfig):
             tokens=fit_tokens(self.tokens, data),
             identifiers=fit_identifiers(self.identifiers, data),
             head=fit_head(self.head, data.manifest.level, out_dim),
+            # Weights that are trained are not those that the domain was worked out for.
+            domain=None,
         )
 
     def refit(self, data: Store, out_dim: int) -> "TokenGTConfig":
@@ -134,6 +139,8 @@ class TokenGT(Model):
         self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers)
         self.encoder = Encoder(config.dim, config.encoder)
         self.head = Head(config.dim, config.head)
+        if config.domain is not None:
+            self.tokenizer.register_forward_pre_hook(DomainGuard(config.domain, config.tokens.order))
         initialise(self)
 
     def forward(
