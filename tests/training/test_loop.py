@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.workflow.small import EXACT, TINY, molecules
 from tokengt import GraphBatch, TokenGT
@@ -244,29 +244,3 @@ def test_a_step_without_bonds_decays_the_edge_encoder() -> None:
     training.model.train()
     training.step([torch.arange(3)])
     torch.testing.assert_close(table.weight.detach(), before * (1 - 0.1 * 0.5))
-
-
-@pytest.mark.parametrize(
-    ("compiled", "graphs", "processes", "asked"),
-    [(True, True, 1, (True, True)), (False, True, 1, (False, False)), (True, False, 1, (True, False)),
-     (True, True, 2, (True, False))],
-)  # fmt: skip
-def test_acceleration_is_asked_for_as_the_recipe_says(
-    data: tuple[Parts, Task, Store],
-    monkeypatch: pytest.MonkeyPatch,
-    compiled: bool,
-    graphs: bool,
-    processes: int,
-    asked: tuple[bool, bool],
-) -> None:
-    """Steps are recorded where they are compiled, in a single process: several communicate inside a step."""
-    wishes: list[tuple[bool, bool]] = []
-
-    def noted(model: nn.Module, *, device: torch.device, compile: bool, record: bool) -> nn.Module:
-        wishes.append((compile, record))
-        return model
-
-    monkeypatch.setattr(loop, "accelerate", noted)
-    monkeypatch.setattr(Fabric, "world_size", property(lambda self: processes))
-    trainer(data, TrainingConfig(epochs=1, compile=compiled, cuda_graphs=graphs))
-    assert wishes == [asked]
