@@ -1,6 +1,8 @@
-"""Every setting of every model does what its description says: each is changed by itself, and its effect worked out."""
+"""Every setting of a TokenGT does what its description says: each is changed by itself, and its effect worked out.
 
-import math
+Those of its encoder have their tests in tests/test_encoder_settings.py and tests/attention/test_settings.py.
+"""
+
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,11 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.effects import Effects
-from tests.graphs import EDGE_WIDTH, hypergraph, odd_graphs, random_graph, small_model, tokens_config
+from tests import test_encoder_settings
+from tests.attention import test_settings as attention_settings
+from tests.effects import Effects, assert_dropped, set_all, with_inner
+from tests.graphs import odd_graphs, random_graph, small_model, tokens_config
+from tests.models import test_baseline_settings
 from tokengt import (
     EncoderConfig,
-    FavorConfig,
     FeatureSpec,
     Graph,
     GraphBatch,
@@ -23,54 +27,27 @@ from tokengt import (
     LaplacianIds,
     NoIds,
     OrfIds,
-    SoftmaxConfig,
     TokenGT,
     TokenGTConfig,
     TokensConfig,
 )
-from tokengt.attention import FavorAttention, MultiheadAttention, SoftmaxAttention, favor_attention
-from tokengt.attention.favor import default_num_features
-from tokengt.block import Block, Mlp
 from tokengt.config import kinds_of
-from tokengt.kernels import support
-from tokengt.kernels.heads import Heads
-from tokengt.models.contract import Model
-from tokengt.models.gin import Gin, GinConfig
 from tokengt.models.kinds import KINDS
 from tokengt.models.tokengt.identifiers import Identifiers, identify
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer
-from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
-from tokengt.ragged import Segments
-from tokengt.transformer import Encoder, RowLinks
 
-effects = Effects()
 KINDS_OF_IDS = kinds_of(IdentifierConfig)
-BASELINES = [MlpConfig, CliqueGcnConfig]
+effects = Effects(TokenGTConfig, TokensConfig, FeatureSpec, HeadConfig, *KINDS_OF_IDS.values())
+
+
+def test_every_setting_here_has_a_test_of_its_effect() -> None:
+    assert effects.missing == []
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"own"}))  # A user's own module has no settings of ours.
-def test_every_setting_of_a_model_has_a_test_of_its_effect(kind: str) -> None:
-    assert effects.missing(KINDS[kind]) == []
-
-
-def assert_dropped(dropped: Tensor, plain: Tensor, rate: float) -> None:
-    """Entries are zero at this rate, within five standard deviations, and the others divided by the share kept."""
-    assert plain.abs().min() > 0
-    kept = dropped != 0
-    torch.testing.assert_close(dropped[kept], (plain / (1 - rate))[kept], rtol=1e-5, atol=1e-6)
-    assert abs(1 - kept.double().mean().item() - rate) < 5 * math.sqrt(rate * (1 - rate) / dropped.numel())
-
-
-def set_all(module: nn.Module, value: float) -> None:
-    for parameter in module.parameters():
-        nn.init.constant_(parameter, value)
-
-
-def one_sequence(length: int) -> Segments:
-    return Segments.from_lengths(torch.tensor([length]))
-
-
-# The model as a whole.
+def test_every_config_of_every_model_is_walked_over(kind: str) -> None:
+    files = (effects, test_encoder_settings.effects, attention_settings.effects, test_baseline_settings.effects)
+    assert set(with_inner(KINDS[kind])) <= {config for file in files for config in file.asserted}
 
 
 @effects.of(TokenGTConfig, "dim")
@@ -98,9 +75,6 @@ def test_a_model_is_head_of_encoder_of_tokens_of_identifiers() -> None:
         model.config.encoder,
         model.config.head,
     )
-
-
-# Tokens.
 
 
 def tokenizer_of(config: TokensConfig, dim: int = 4, ids: IdentifierConfig | None = None) -> Tokenizer:
@@ -298,9 +272,6 @@ def test_feature_dropout_is_the_share_of_single_float_features_that_training_dro
         assert torch.equal(tokens_of(tokenizer.eval(), graph).nodes, ones)
 
 
-# Identifiers.
-
-
 def ids_of(config: IdentifierConfig, batch: GraphBatch, **options: Any) -> Tensor:
     ids = identify(batch, config, **options)
     assert ids is not None
@@ -321,6 +292,7 @@ def several_draws(config: IdentifierConfig, batch: GraphBatch, count: int) -> Te
     return torch.stack([ids_of(config, batch, draw=draw) for draw in range(1, count + 1)])
 
 
+@effects.of([cls for cls in KINDS_OF_IDS.values() if cls is not NoIds], "dim")
 @pytest.mark.parametrize("kind", sorted(set(KINDS_OF_IDS) - {"none"}))
 def test_dim_is_the_width_of_identifiers(kind: str) -> None:
     batch = GraphBatch.collate([random_graph(5, 4)])
@@ -331,11 +303,6 @@ def test_dim_is_the_width_of_identifiers(kind: str) -> None:
         if kind != "laplacian":
             assert torch.allclose(ids.norm(dim=1), torch.ones(5, dtype=ids.dtype))
         assert small_model(ids=config)(batch).shape == (1, 2)
-
-
-for _cls in KINDS_OF_IDS.values():
-    if _cls is not NoIds:
-        effects.of(_cls, "dim")(test_dim_is_the_width_of_identifiers)
 
 
 @effects.of(LaplacianIds, "dim", "which")
@@ -393,285 +360,6 @@ def test_eigenvectors_are_dropped_in_training_and_never_in_a_draw_at_evaluation(
         torch.testing.assert_close(trained, (plain.view(600, 8, 4) * left[:, None]).view(-1, 4))
         for options in ({}, {"draw": 3}, {"generator": torch.Generator().manual_seed(0)}):
             assert torch.equal(ids_of(config, batch, **options).abs(), plain.abs())
-
-
-# The encoder.
-
-
-def encoder_of(dim: int = 6, **options: Any) -> Encoder:
-    torch.manual_seed(0)
-    encoder = Encoder(dim, EncoderConfig(**{"num_layers": 2, "num_heads": 2, **options}))
-    for parameter in encoder.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return encoder.double().eval()
-
-
-def rows(count: int = 5, dim: int = 6) -> Tensor:
-    return 2 + torch.randn(count, dim, dtype=torch.float64)
-
-
-@effects.of(EncoderConfig, "num_layers")
-def test_num_layers_is_the_number_of_blocks_one_after_the_other() -> None:
-    x, segments = rows(), one_sequence(5)
-    for layers in (0, 1, 3):
-        encoder = encoder_of(num_layers=layers)
-        assert len(encoder.blocks) == layers
-        by_hand = x
-        for block in encoder.blocks:
-            assert isinstance(block, Block)
-            by_hand = block(by_hand, block.attention.plan(segments))
-        torch.testing.assert_close(encoder(x, segments), encoder.final_norm(by_hand))
-
-
-@effects.of(EncoderConfig, "num_heads", "head_dim", "value_dim")
-@pytest.mark.parametrize(
-    ("options", "widths"),
-    [
-        ({"num_heads": 2}, (2, 3, 3)),
-        ({"num_heads": 3}, (3, 2, 2)),
-        ({"num_heads": 2, "head_dim": 5}, (2, 5, 5)),
-        ({"num_heads": 2, "value_dim": 4}, (2, 3, 4)),
-        ({"num_heads": 1, "head_dim": 7, "value_dim": 2}, (1, 7, 2)),
-    ],
-)
-def test_heads_attend_by_queries_and_keys_of_head_dim_and_add_values_of_value_dim(
-    options: dict[str, int], widths: tuple[int, int, int]
-) -> None:
-    count, head, value = widths
-    attention = encoder_of(**options).blocks[0].attention
-    assert isinstance(attention, MultiheadAttention)
-    x, segments = rows(), one_sequence(5)
-    q, k, v = attention.qkv_proj(x).split([count * head, count * head, count * value], 1)
-    outputs, maps = [], []
-    for place in range(count):
-        at = slice(place * head, (place + 1) * head)
-        maps.append((q[:, at] @ k[:, at].T / math.sqrt(head)).softmax(1))
-        outputs.append(maps[-1] @ v[:, place * value : (place + 1) * value])
-    torch.testing.assert_close(attention(x, segments), attention.out_proj(torch.cat(outputs, 1)))
-    torch.testing.assert_close(attention.attention_weights(x, segments)[0], torch.stack(maps))
-
-
-@effects.of(EncoderConfig, "mlp_dim", "activation")
-@pytest.mark.parametrize(("wanted", "width"), [(None, 24), (5, 5)])
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
-def test_the_mlp_has_its_hidden_width_and_its_activation(wanted: int | None, width: int, activation: str) -> None:
-    mlp = encoder_of(mlp_dim=wanted, activation=activation).blocks[0].mlp
-    assert isinstance(mlp, Mlp)
-    x = rows()
-    hidden = mlp.up(x)
-    assert hidden.shape[1] == width
-    acted = hidden.clamp(min=0) if activation == "relu" else hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
-    torch.testing.assert_close(mlp(x), mlp.down(acted))
-
-
-@effects.of(EncoderConfig, "attention")
-def test_attention_is_of_the_kind_that_is_asked_for() -> None:
-    for config, kernel in (
-        (SoftmaxConfig(dropout=0.3), SoftmaxAttention),
-        (FavorConfig(num_features=9), FavorAttention),
-    ):
-        for block in encoder_of(attention=config).blocks:
-            assert isinstance(block, Block)
-            assert type(block.attention.kernel) is kernel
-            assert block.attention.kernel.config == config
-
-
-@effects.of(EncoderConfig, "mlp_dropout")
-def test_mlp_dropout_drops_hidden_numbers_after_the_activation() -> None:
-    """W_up = 0 and W_down = I: what comes out are the hidden numbers, relu(bias) = 3, as they were dropped."""
-    for rate in (0.2, 0.5):
-        mlp = Mlp(50, EncoderConfig(mlp_dim=50, activation="relu", mlp_dropout=rate))
-        set_all(mlp, 0.0)
-        nn.init.constant_(mlp.up.bias, 3.0)
-        nn.init.eye_(mlp.down.weight)
-        x = torch.zeros(100, 50)
-        assert_dropped(mlp(x), x + 3, rate)
-        assert torch.equal(mlp.eval()(x), x + 3)
-
-
-def constant_branches(config: EncoderConfig, attention: list[float], mlp: list[float]) -> Encoder:
-    """An encoder whose attention adds one constant in every layer, and whose MLP another."""
-    encoder = Encoder(8, replace(config, norm=False, final_norm=False))
-    set_all(encoder, 0.0)
-    for block, one, other in zip(encoder.blocks, attention, mlp, strict=True):
-        assert isinstance(block, Block)
-        nn.init.constant_(block.attention.out_proj.bias, one)
-        nn.init.constant_(block.mlp.down.bias, other)
-    return encoder
-
-
-@effects.of(EncoderConfig, "residual_dropout")
-def test_residual_dropout_drops_what_each_branch_adds() -> None:
-    """Attention adds 1 to zeros and the MLP 10, or nothing: which of them was dropped shows in the sum."""
-    for rate in (0.2, 0.5):
-        encoder = constant_branches(EncoderConfig(1, 2, residual_dropout=rate), [1.0], [10.0])
-        x, segments = torch.zeros(600, 8), Segments.uniform(60, 10)
-        sums = encoder(x, segments) * (1 - rate)
-        by_mlp = (sums > 5).to(sums.dtype)
-        assert_dropped(by_mlp * 10 / (1 - rate), torch.full_like(sums, 10.0), rate)
-        assert_dropped((sums - 10 * by_mlp).round() / (1 - rate), torch.ones_like(sums), rate)
-        assert torch.equal(encoder.eval()(x, segments), x + 11)
-
-
-@effects.of(EncoderConfig, "input_dropout")
-def test_input_dropout_drops_numbers_of_the_tokens_before_the_first_block() -> None:
-    x, segments = 1 + torch.rand(500, 8), Segments.uniform(50, 10)
-    for rate in (0.2, 0.5):
-        encoder = Encoder(8, EncoderConfig(num_layers=0, final_norm=False, input_dropout=rate))
-        assert_dropped(encoder(x, segments), x, rate)
-        # A block that adds nothing shows that the block itself begins with the dropped tokens.
-        assert_dropped(constant_branches(EncoderConfig(1, 2, input_dropout=rate), [0.0], [0.0])(x, segments), x, rate)
-        assert torch.equal(encoder.eval()(x, segments), x)
-
-
-@effects.of(EncoderConfig, "input_dropout")
-def test_input_dropout_reaches_the_whole_model() -> None:
-    """Everything else is without chance: two passes in training differ by this alone."""
-    graph = random_graph(6, 8)
-    encoder = EncoderConfig(num_layers=1, num_heads=3)
-    ids = LaplacianIds(5, sign_flip=False)
-    plain, dropping = (
-        small_model(ids=ids, encoder=each).train() for each in (encoder, replace(encoder, input_dropout=0.5))
-    )
-    assert torch.equal(plain(graph), plain(graph))
-    assert not torch.equal(dropping(graph), dropping(graph))
-    assert torch.equal(dropping.eval()(graph), plain.eval()(graph))
-
-
-@effects.of(EncoderConfig, "drop_path")
-def test_drop_path_drops_whole_branches_of_whole_sequences_at_rates_that_rise_with_depth() -> None:
-    """Layers add 1 and 100 by attention, 10 and 1000 by their MLPs: the digits say which were dropped."""
-    encoder = constant_branches(EncoderConfig(2, 2, drop_path=0.4), [0.8, 60.0], [8.0, 600.0])
-    segments = Segments.uniform(4000, 2)
-    out = encoder(torch.zeros(8000, 8), segments)
-    assert torch.equal(out, out[::2, :1].repeat_interleave(2, 0).expand(-1, 8))
-    digits = out[::2, 0].round().long()  # 0.8 / (1 - 0.2) = 1, 60 / (1 - 0.4) = 100.
-    for place, rate in ((1, 0.2), (10, 0.2), (100, 0.4), (1000, 0.4)):
-        digit = (digits // place % 10).double()
-        assert set(digit.tolist()) == {0.0, 1.0}
-        assert abs(1 - digit.mean().item() - rate) < 5 * math.sqrt(rate * (1 - rate) / 4000)
-    still = encoder.eval()(torch.zeros(2, 8), one_sequence(2))
-    torch.testing.assert_close(still, torch.full((2, 8), 668.8))
-
-
-def normed(x: Tensor) -> Tensor:
-    return (x - x.mean(1, keepdim=True)) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
-
-
-@effects.of(EncoderConfig, "input_norm", "final_norm", "norm")
-@pytest.mark.parametrize("where", ["input_norm", "norm", "final_norm", None])
-def test_norms_stand_where_they_are_asked_for_and_nowhere_else(where: str | None) -> None:
-    asked = {name: name == where for name in ("input_norm", "norm", "final_norm")}
-    encoder = encoder_of(num_layers=1, **asked)
-    for module in encoder.modules():
-        if isinstance(module, nn.LayerNorm):
-            module.reset_parameters()
-    x, segments = rows(), one_sequence(5)
-    (block,) = encoder.blocks
-    assert isinstance(block, Block)
-    start = normed(x) if where == "input_norm" else x
-    branch = normed if where == "norm" else lambda x: x
-    h = start + block.attention(branch(start), segments)
-    h = h + block.mlp(branch(h))
-    torch.testing.assert_close(encoder(x, segments), normed(h) if where == "final_norm" else h)
-
-
-@effects.of(EncoderConfig, "sparse_basis_residual")
-def test_the_sparse_basis_adds_linked_rows_after_every_block_where_it_is_asked_for() -> None:
-    x, segments = rows(), one_sequence(5)
-    links = RowLinks(torch.tensor([1, 2]), torch.tensor([0, 0]))
-    for asked in (False, True):
-        encoder = encoder_of(sparse_basis_residual=asked)
-        by_hand = x
-        for block in encoder.blocks:
-            assert isinstance(block, Block)
-            by_hand = block(by_hand, block.attention.plan(segments))
-            if asked:
-                by_hand = torch.cat([by_hand[:1] + by_hand[1:2] + by_hand[2:3], by_hand[1:]])
-        torch.testing.assert_close(encoder(x, segments, links), encoder.final_norm(by_hand))
-
-
-# Attention.
-
-
-@effects.of(SoftmaxConfig, "dropout")
-def test_attention_dropout_drops_attention_weights() -> None:
-    """Queries and keys are 0, so that all weights are 1/40; values and both projections are the identity: the output is
-    the table of weights as they were dropped, here on a CPU."""
-    for rate in (0.1, 0.5):
-        attention = MultiheadAttention(40, 1, 4, 40, SoftmaxConfig(dropout=rate))
-        set_all(attention, 0.0)
-        nn.init.eye_(attention.out_proj.weight)
-        with torch.no_grad():
-            attention.qkv_proj.weight[8:].copy_(torch.eye(40))
-        x = torch.eye(40).repeat(3, 1)
-        uniform = torch.full((120, 40), 1 / 40)
-        assert_dropped(attention(x, Segments.uniform(3, 40)), uniform, rate)
-        # Sequences of other lengths share a padded table: nothing of the padding may come in.
-        unequal = Segments.from_lengths(torch.tensor([40, 39]))
-        assert_dropped(attention(x[:79], unequal)[:40], uniform[:40], rate)
-        torch.testing.assert_close(attention.eval()(x, Segments.uniform(3, 40)), uniform)
-
-
-@effects.of(SoftmaxConfig, "backend")
-@effects.of(FavorConfig, "backend")
-def test_backends_are_taken_or_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, segments = rows().float(), one_sequence(5)
-
-    def attended(config: SoftmaxConfig | FavorConfig) -> Tensor:
-        torch.manual_seed(0)
-        return MultiheadAttention(6, 2, 3, 3, config)(x, segments)
-
-    assert torch.equal(attended(SoftmaxConfig(backend="auto")), attended(SoftmaxConfig(backend="bucketed")))
-    with pytest.raises(ValueError, match="attention backend 'varlen' needs a GPU"):
-        attended(SoftmaxConfig(backend="varlen"))
-    with pytest.raises((ImportError, ValueError), match="attention backend 'triton' needs"):
-        attended(SoftmaxConfig(backend="triton"))
-    assert torch.equal(attended(FavorConfig(backend="auto")), attended(FavorConfig(backend="bucketed")))
-    # As on a machine that interprets kernels of our own for tests: asked for by name, they are planned for.
-    monkeypatch.setattr(support, "interpreted", lambda: True)
-    for backend, ours in (("auto", False), ("bucketed", False), ("triton", True)):
-        kernel = FavorConfig(backend=backend).build(Heads(2, 16, 16), torch.device("cpu"), torch.float32)  # type: ignore[arg-type]
-        assert (kernel.plan(one_sequence(5000), torch.float32).cuts is not None) == ours
-
-
-@effects.of(FavorConfig, "num_features", "eps")
-def test_favor_has_its_number_of_features_and_its_eps() -> None:
-    x = torch.randn(7, 8, dtype=torch.float64)
-    for features, eps in ((None, 1e-4), (5, 1e-4), (5, 1.0)):
-        attention = MultiheadAttention(8, 2, 4, 4, FavorConfig(num_features=features, eps=eps)).double().eval()
-        kernel = attention.kernel
-        assert isinstance(kernel, FavorAttention)
-        assert len(kernel.projection) == (features or default_num_features(4)) == (features or int(4 * math.log(4)))
-        q, k, v = (part.view(7, 2, 4) for part in attention.qkv_proj(x).split(8, 1))
-        expected = favor_attention(q, k, v, one_sequence(7), projection=kernel.projection, eps=eps)
-        other = favor_attention(q, k, v, one_sequence(7), projection=kernel.projection, eps=3 * eps)
-        out = attention(x, one_sequence(7))
-        torch.testing.assert_close(out, attention.out_proj(expected.flatten(1)), rtol=1e-12, atol=1e-12)
-        assert (out - attention.out_proj(other.flatten(1))).abs().max() > 1e-7
-
-
-@effects.of(FavorConfig, "redraw_interval")
-def test_favor_draws_its_features_anew_after_so_many_training_forwards() -> None:
-    x, segments = torch.randn(5, 8), one_sequence(5)
-    for interval, drawn_at in ((3, [3, 6]), (1, [1, 2, 3, 4, 5, 6]), (None, [])):
-        attention = MultiheadAttention(8, 2, 4, 4, FavorConfig(redraw_interval=interval)).train()
-        kernel = attention.kernel
-        assert isinstance(kernel, FavorAttention)
-        changed, before = [], kernel.projection.clone()
-        for forward in range(7):
-            attention(x, segments)
-            if not torch.equal(kernel.projection, before):
-                changed.append(forward)
-            before = kernel.projection.clone()
-        assert changed == drawn_at
-        attention.eval()
-        for _ in range(4):
-            attention(x, segments)
-        assert torch.equal(kernel.projection, before)
-
-
-# Heads.
 
 
 def encoded(model: TokenGT, graph: Graph) -> TokenBatch:
@@ -736,169 +424,3 @@ def test_a_symmetric_link_head_reads_sum_and_product_and_another_both_ends() -> 
         scores = model(graph, pairs=pairs)
         torch.testing.assert_close(scores, model.head.project(torch.cat(parts, 1)), atol=1e-4, rtol=1e-4)
         assert torch.allclose(scores[0], scores[1], atol=1e-5) == symmetric
-
-
-# GIN.
-
-
-def gin(**options: Any) -> Gin:
-    torch.manual_seed(0)
-    return GinConfig(**{"dim": 8, "num_layers": 2, "dropout": 0.0, **options}).build().double()
-
-
-def path(length: int, width: int = 2) -> Graph:
-    ahead = torch.stack([torch.arange(length - 1), torch.arange(1, length)])
-    features = torch.randn(length, width, dtype=torch.float64)
-    return Graph(features, torch.cat([ahead, ahead.flip(0)], 1))
-
-
-@effects.of(GinConfig, "dim", "level", "out_dim")
-def test_a_gin_has_states_of_its_width_and_rows_of_its_level() -> None:
-    graphs = [path(3), path(5)]
-    for dim in (8, 12):
-        for level, count in (("graph", 2), ("node", 8), ("edge", 12)):
-            model = gin(dim=dim, level=level, out_dim=3, node_features=FeatureSpec(width=2)).eval()
-            assert model.embed(graphs).shape == (2, dim) == (2, model.embedding_width)
-            out = model(graphs)
-            assert out.shape == (count, 3)
-            nodes = model._states(GraphBatch.collate(graphs))
-            read = {
-                "graph": torch.stack([nodes[:3].mean(0), nodes[3:].mean(0)]),
-                "node": nodes,
-                "edge": nodes[GraphBatch.collate(graphs).edge_index].transpose(0, 1).flatten(1),
-            }[level]
-            torch.testing.assert_close(out, read @ model.head.weight.T + model.head.bias)
-
-
-@effects.of(GinConfig, "num_layers", "virtual_node")
-@pytest.mark.parametrize(("layers", "virtual"), [(1, False), (3, False), (1, True), (2, True)])
-def test_a_gin_hears_as_far_as_it_has_layers_and_a_virtual_node_from_everywhere(layers: int, virtual: bool) -> None:
-    """What the first node of a path knows of the others, by the gradient of its output; other graphs never matter."""
-    model = gin(num_layers=layers, virtual_node=virtual, level="node", node_features=FeatureSpec(width=2)).eval()
-    batch = GraphBatch.collate([path(7), path(3)])
-    assert batch.node_features is not None
-    features = batch.node_features.clone().requires_grad_()
-    model(replace(batch, node_features=features))[0].sum().backward()
-    assert features.grad is not None
-    heard = (features.grad.abs().sum(1) > 0).tolist()
-    # The virtual node speaks before every layer but the first.
-    reach = 7 if virtual and layers > 1 else layers + 1
-    assert heard == [place < reach for place in range(7)] + [False] * 3
-
-
-@effects.of(GinConfig, "dropout")
-def test_a_gin_drops_numbers_after_every_layer_and_of_what_its_virtual_node_says() -> None:
-    for rate in (0.0, 0.4):
-        model = gin(dim=64, num_layers=2, dropout=rate, virtual_node=True, node_features=FeatureSpec(width=2)).train()
-        before: dict[nn.Module, Tensor] = {}
-        after: dict[nn.Module, Tensor] = {}
-        for module, inner in (
-            *((layer, layer.norm) for layer in model.layers),
-            *((node, node.mlp) for node in model.exchanges),
-        ):
-            assert isinstance(inner, nn.Module)
-            inner.register_forward_hook(lambda _, __, out, to=module: before.update({to: out}))
-            module.register_forward_hook(lambda module, _, out: after.update({module: out}))
-        model([path(9) for _ in range(30)])
-        assert len(after) == 3
-        for module, out in after.items():
-            plain = before[module] if module is model.layers[-1] else before[module].clamp(min=0)
-            alive = plain != 0
-            assert (out[~alive] == 0).all()
-            if rate:
-                assert_dropped(out[alive], plain[alive], rate)
-            else:
-                assert torch.equal(out, plain)
-
-
-@effects.of(GinConfig, "node_features", "edge_features", "graph_features")
-def test_a_gin_reads_the_features_that_it_is_told_of() -> None:
-    """Layer by layer from the formula; descriptors are added to what the head reads."""
-    graph = path(4)
-    graph = replace(
-        graph,
-        edge_features=torch.randint(0, 3, (6, 1)),
-        graph_features=torch.randn(1, 5, dtype=torch.float64),
-    )
-    specs = {
-        "node_features": FeatureSpec(width=2),
-        "edge_features": FeatureSpec(categories=(3,)),
-        "graph_features": FeatureSpec(width=5),
-    }
-    model = gin(num_layers=1, **specs).eval()
-    (layer,) = model.layers
-    assert graph.node_features is not None
-    assert graph.graph_features is not None
-    assert model.node_encoder.linear is not None
-    assert model.graph_encoder.linear is not None
-    h = graph.node_features @ model.node_encoder.linear.weight.T
-    e = layer.edge_encoder.table.weight[graph.edge_features.flatten()]
-    source, target = graph.edge_index
-    heard = torch.zeros_like(h).index_add(0, target, (h[source] + e).relu())
-    states = layer.norm(layer.conv.nn((1 + layer.conv.eps) * h + heard))
-    read = states.mean(0, keepdim=True) + graph.graph_features @ model.graph_encoder.linear.weight.T
-    torch.testing.assert_close(model(graph), model.head(read))
-    for name in specs:
-        with pytest.raises(ValueError, match=f"{name} is"):
-            gin(num_layers=1, **{**specs, name: FeatureSpec(width=7)})(graph)
-    # Without features all nodes begin alike.
-    bare = gin(num_layers=1, level="node").eval()
-    assert bare.blank is not None
-    out = bare(Graph(num_nodes=3, edge_index=torch.tensor([[0, 1], [1, 0]])))
-    torch.testing.assert_close(out[0], out[1])
-
-
-# The baselines of two layers.
-
-
-def nodes_alone(count: int = 300) -> Graph:
-    """Without edges a GCN is an MLP, whose hidden numbers are seen one by one."""
-    return Graph(1 + torch.rand(count, 3))
-
-
-def baseline(kind: type[MlpConfig] | type[CliqueGcnConfig], **options: Any) -> Model:
-    torch.manual_seed(0)
-    settings = {"dim": 16, "dropout": 0.0, "node_features": FeatureSpec(width=3), **options}
-    model = kind(**settings).build()
-    assert isinstance(model.head, nn.Linear)
-    return model
-
-
-for _kind in BASELINES:
-    effects.of(_kind, "dim", "level", "out_dim", "node_features", "dropout", "feature_dropout")
-
-
-@pytest.mark.parametrize("kind", BASELINES)
-def test_a_baseline_has_its_width_level_outputs_and_features(kind: type[MlpConfig] | type[CliqueGcnConfig]) -> None:
-    graphs = [nodes_alone(3), nodes_alone(5)]
-    batch = GraphBatch.collate(graphs)
-    assert batch.node_features is not None
-    for dim, width in ((16, 3), (7, 3)):
-        for level, out_dim in (("node", 2), ("graph", 1)):
-            model: Any = baseline(kind, dim=dim, level=level, out_dim=out_dim).eval()
-            hidden = (batch.node_features @ model.node_encoder.linear.weight.T + model.bias).relu()
-            assert model.node_encoder.linear.weight.shape == (dim, width)
-            means = torch.stack([hidden[:3].mean(0), hidden[3:].mean(0)])
-            read = hidden if level == "node" else means
-            torch.testing.assert_close(model(batch), read @ model.head.weight.T + model.head.bias)
-            assert model(batch).shape == (len(read), out_dim)
-            torch.testing.assert_close(model.embed(batch), means)
-    with pytest.raises(ValueError, match="node_features is .* expects 4 floats"):
-        baseline(kind, node_features=FeatureSpec(width=4))(batch)
-
-
-@pytest.mark.parametrize("kind", BASELINES)
-def test_a_baseline_drops_hidden_numbers_and_features_at_the_rates_it_is_told(
-    kind: type[MlpConfig] | type[CliqueGcnConfig],
-) -> None:
-    """With the identity for head and w_in, outputs are the hidden numbers, and these the features."""
-    graph = nodes_alone()
-    assert graph.node_features is not None
-    for name in ("dropout", "feature_dropout"):
-        for rate in (0.1, 0.5):
-            model: Any = baseline(kind, dim=3, level="node", out_dim=3, **{name: rate})
-            set_all(model, 0.0)
-            nn.init.eye_(model.head.weight)
-            nn.init.eye_(model.node_encoder.linear.weight)
-            assert_dropped(model.train()(graph), graph.node_features, rate)
-            torch.testing.assert_close(model.eval()(graph), graph.node_features)

@@ -23,7 +23,7 @@ from tokengt.training.processes import DeviceConfig, make_fabric
 from tokengt.training.progress import Progress
 from tokengt.training.tasks import Task
 
-effects = Effects()
+effects = Effects(TrainingConfig)
 TASK = Task("regression", ("y",))
 # One step of all graphs per epoch, at a rate that does not change, without decay and clipping: easily worked by hand.
 PLAIN = TrainingConfig(
@@ -108,7 +108,7 @@ def adam(rates: list[float], beta2: float = 0.999, decay: float = 0.0, clip: flo
 
 
 def test_every_setting_of_training_has_a_test_of_its_effect() -> None:
-    assert effects.missing(TrainingConfig) == []
+    assert effects.missing == []
 
 
 @effects.of(TrainingConfig, "epochs")
@@ -291,7 +291,7 @@ def test_without_a_moving_average_the_weights_themselves_are_validated_and_kept(
 
 @effects.of(TrainingConfig, "patience")
 def test_patience_is_how_many_epochs_may_pass_without_a_better_one() -> None:
-    """The training labels are 0 and those of validation 2.61: w falls from 3 by 0.1 per epoch, so that 4 is the best."""
+    """The training labels are 0 and those of validation 2.61: w falls from 3 by 0.1 per epoch; the fourth is best."""
     for patience, epochs in ((0, 12), (1, 5), (4, 8)):
         config = replace(PLAIN, epochs=12, patience=patience)
         trainer, module, watch = trained(config, data(valid_label=2.61))
