@@ -105,6 +105,31 @@ def test_configs_of_all_presets_return_from_json(tmp_path: Path) -> None:
         assert config.describe().summary
 
 
+@pytest.mark.parametrize(
+    ("name", "summary", "details"),
+    [
+        (
+            "tokengt",
+            "4 layers x 32, 8 heads, laplacian 16, softmax attention, graph head of 1",
+            {"identifiers": "laplacian, 16 dimensions"},
+        ),
+        ("gin", "GIN, 3 layers x 24, graph head of 1", {"layers": "3 x 24", "virtual node": "no"}),
+        (
+            "gin-vn",
+            "GIN with virtual node, 3 layers x 24, graph head of 1",
+            {"layers": "3 x 24", "virtual node": "yes"},
+        ),
+        ("mlp", "MLP, 2 layers x 24, graph head of 1", {"layers": "2 x 24"}),
+        ("clique_gcn", "GCN, 2 layers x 24, graph head of 1", {"layers": "2 x 24"}),
+    ],
+)
+def test_a_model_describes_itself(name: str, summary: str, details: dict[str, str]) -> None:
+    """What the card and ``tokengt info`` say of it."""
+    described = QUICK[name]().describe()
+    assert (described.summary, dict(described.details)) == (summary, details)
+    assert described.name == {"tokengt": "TokenGT"}.get(name, summary.split(",")[0])
+
+
 def test_an_unknown_kind_is_named_with_those_there_are() -> None:
     sentence = r"model\.kind is 'ginn' .did you mean gin.*expected one of tokengt, gin.*once the module that registers"
     with pytest.raises(ValueError, match=sentence):
