@@ -11,6 +11,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from tests.training.test_settings import PLAIN, OneNumber, trained
+from tests.training.test_settings import data as numbers
 from tests.workflow.small import EXACT, TINY, molecules
 from tokengt import GraphBatch, TokenGT
 from tokengt.config import override
@@ -244,3 +246,56 @@ def test_a_step_without_bonds_decays_the_edge_encoder() -> None:
     training.model.train()
     training.step([torch.arange(3)])
     torch.testing.assert_close(table.weight.detach(), before * (1 - 0.1 * 0.5))
+
+
+class Noisy(OneNumber):
+    """Notes in which mode it is called, and what chance gives it there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes: list[bool] = []
+        self.drawn: list[float] = []
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        self.modes.append(self.training)
+        if self.training:
+            self.drawn.append(torch.rand(()).item())
+        return super().forward(batch)
+
+
+def test_chance_is_a_function_of_the_seed_and_the_step() -> None:
+    """Dropout masks and draws would otherwise repeat at every step, or depend on what was drawn before."""
+
+    def drawn_after(key: int) -> float:
+        return torch.rand((), generator=torch.Generator().manual_seed(key)).item()
+
+    for seed in (0, 5):
+        _, module, _ = trained(replace(PLAIN, batch_size=4), module=(noisy := Noisy()), seed=seed)
+        assert module is noisy
+        assert noisy.drawn == [drawn_after(step_seed(seed, step, 0)) for step in range(9)]
+
+
+def test_every_epoch_has_an_order_of_its_own_by_the_seed() -> None:
+    config = replace(PLAIN, batch_size=4)
+    orders = {}
+    for seed in (0, 5):
+        _, module, _ = trained(config, seed=seed)
+        expected = [
+            sorted((step[0] + 1).tolist())
+            for epoch in range(3)
+            for step in loop.epoch_steps(
+                torch.arange(10), torch.arange(10), config.batching, seed=seed, epoch=epoch, pieces=1
+            )
+        ]
+        assert [sorted(batch) for batch in module.batches] == expected
+        assert expected[:3] != expected[3:6] != expected[6:]
+        orders[seed] = expected
+    assert orders[0] != orders[5]
+
+
+def test_steps_are_taken_in_training_mode_and_validation_is_not() -> None:
+    """Also after the first validation: without dropout from then on, training would go on silently."""
+    trainer, _, _ = trained(replace(PLAIN, batch_size=5, epochs=2), numbers(valid_label=1.0), module=(noisy := Noisy()))
+    assert noisy.modes == [True, True, False] * 2
+    trainer.outputs(trainer.parts.valid)
+    assert noisy.modes[-1] is False

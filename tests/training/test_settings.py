@@ -86,9 +86,11 @@ def data(train: int = 10, label: float = 0.0, valid_label: float | None = None) 
     return cut(graphs, labels, "graph", split, by_row=False, costs=torch.arange(count) + 1)
 
 
-def trained(config: TrainingConfig, parts: Parts | None = None, **more: Any) -> tuple[Trainer, OneNumber, Watch]:
+def trained(
+    config: TrainingConfig, parts: Parts | None = None, module: OneNumber | None = None, **more: Any
+) -> tuple[Trainer, OneNumber, Watch]:
     """A finished training, its module and what was seen of it."""
-    module, watch = OneNumber(), Watch()
+    module, watch = module or OneNumber(), Watch()
     fabric = make_fabric(DeviceConfig("cpu"), config.precision)
     trainer = Trainer(fabric, as_model(module), parts or data(), TASK, config, progress=watch, **more)
     watch.trainer = trainer
@@ -251,10 +253,7 @@ def test_the_norm_that_is_clipped_is_that_of_all_weights_together() -> None:
         def forward(self, batch: GraphBatch) -> Tensor:
             return (3 * self.w + 4 * self.idle).expand(batch.num_graphs, 1)
 
-    module = Two()
-    config = replace(PLAIN, epochs=1, clip=0.5)
-    trainer = Trainer(make_fabric(DeviceConfig("cpu"), "float64"), as_model(module), data(), TASK, config)
-    trainer.run()
+    _, module, _ = trained(replace(PLAIN, epochs=1, clip=0.5), module=Two())
     assert module.w.grad is not None
     assert module.idle.grad is not None
     assert [module.w.grad.item(), module.idle.grad.item()] == pytest.approx([0.3, 0.4], rel=1e-6)
