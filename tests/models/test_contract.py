@@ -12,7 +12,7 @@ from tests.graphs import odd_graphs, random_graph
 from tests.training.stores import graph_store, molecule_store, ring
 from tests.workflow.small import molecules
 from tokengt import GraphBatch, TokenGT, from_smiles
-from tokengt.config import to_dict
+from tokengt.config import override, to_dict
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.gin import GinConfig
 from tokengt.models.kinds import KINDS, config_from_dict, load_model, register
@@ -216,3 +216,33 @@ def test_hypergraphs_are_refused_by_message_passing() -> None:
 
     with pytest.raises(ValueError, match="a GIN passes messages along edges of two nodes"):
         GinConfig().fit(graph_store([hypergraph()]), 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder.num_heads": 4},
+        {"encoder.activation": "relu"},
+        {"encoder.sparse_basis_residual": True},
+        {"identifiers.which": "both_ends"},
+    ],
+)
+def test_what_the_shapes_of_weights_do_not_show_is_a_meaning_of_them(change: dict[str, object]) -> None:
+    """Fine-tuning compares the meanings: otherwise the same weights would be read as another model's, silently."""
+    plain = QUICK["tokengt"]().fit(molecule_store(5), 1)
+    changed = override(plain, change, "model")
+    one, other = plain.build().eval(), changed.build().eval()
+    assert {n: t.shape for n, t in one.state_dict().items()} == {n: t.shape for n, t in other.state_dict().items()}
+    other.load_state_dict({name: 3 * tensor for name, tensor in one.state_dict().items()})
+    one.load_state_dict(other.state_dict())
+    batch = molecule_store(5).graphs
+    assert not torch.allclose(one(batch), other(batch))
+    (name,) = change
+    assert changed.meanings()[name] != plain.meanings()[name]
+
+
+def test_kinds_of_identifiers_and_norms_are_meanings_too() -> None:
+    plain = small()
+    orf, random = (override(plain, {"identifiers.kind": kind}, "model") for kind in ("orf", "random"))
+    assert orf.meanings() != random.meanings()
+    assert override(plain, {"encoder.norm": False}, "model").meanings() != plain.meanings()

@@ -293,6 +293,20 @@ def test_every_epoch_has_an_order_of_its_own_by_the_seed() -> None:
     assert orders[0] != orders[5]
 
 
+def test_the_training_loss_of_an_epoch_is_the_mean_over_its_own_labels() -> None:
+    """Steps of 4, 4 and 2 graphs whose label is 0: the loss of each is w^2, before the step."""
+    parts = numbers()
+    parts.train.targets[3] = torch.nan  # A missing label counts for nothing.
+    trainer, module, watch = trained(replace(PLAIN, batch_size=4), parts)
+    before = [3.0, *watch.weights[:-1]]
+    labels = [sum(nodes != 4 for nodes in batch) for batch in module.batches]
+    for epoch, record in enumerate(trainer.state.records):
+        at = slice(3 * epoch, 3 * epoch + 3)
+        summed = sum(count * w**2 for count, w in zip(labels[at], before[at], strict=True))
+        assert sum(labels[at]) == 9
+        assert record["train_loss"] == pytest.approx(summed / 9, rel=1e-12)
+
+
 def test_steps_are_taken_in_training_mode_and_validation_is_not() -> None:
     """Also after the first validation: without dropout from then on, training would go on silently."""
     trainer, _, _ = trained(replace(PLAIN, batch_size=5, epochs=2), numbers(valid_label=1.0), module=(noisy := Noisy()))
