@@ -16,6 +16,7 @@ from tokengt.config import override, to_dict
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.gin import GinConfig
 from tokengt.models.kinds import KINDS, config_from_dict, load_model, register
+from tokengt.models.passes import run_passes
 from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 from tokengt.presets import PRESETS, small
 from tokengt.testing import assert_permutation_equivariant, assert_permutation_invariant
@@ -246,3 +247,24 @@ def test_kinds_of_identifiers_and_norms_are_meanings_too() -> None:
     orf, random = (override(plain, {"identifiers.kind": kind}, "model") for kind in ("orf", "random"))
     assert orf.meanings() != random.meanings()
     assert override(plain, {"encoder.norm": False}, "model").meanings() != plain.meanings()
+
+
+@pytest.mark.parametrize("name", ["gin-vn", "mlp"])
+def test_draws_over_dropout_depend_on_nothing_but_their_numbers(name: str) -> None:
+    """Neither on what was drawn before, nor on other graphs of the batch; and they leave the model as it was."""
+    store = molecule_store(6)
+    model = replace(QUICK[name](), dropout=0.5).fit(store, 1).build()  # type: ignore[type-var]
+    model.train()(store.graphs)  # Batch norm has moments to lose.
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+
+    def draws(batch: GraphBatch, seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        passes = run_passes(model, 3, "dropout", lambda draw: model(batch, draw=draw))
+        assert torch.initial_seed() == seed
+        return passes
+
+    first, second = draws(store.graphs, 1), draws(store.graphs, 2)
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert not torch.equal(first[0], first[1])
+    assert model.training
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.training.test_settings import PLAIN, OneNumber, trained
 from tests.training.test_settings import data as numbers
@@ -313,3 +313,46 @@ def test_steps_are_taken_in_training_mode_and_validation_is_not() -> None:
     assert noisy.modes == [True, True, False] * 2
     trainer.outputs(trainer.parts.valid)
     assert noisy.modes[-1] is False
+
+
+@pytest.mark.parametrize(
+    ("names", "value", "loss", "better"),
+    [
+        (("a",), 0.9, 2.0, True),  # The metric decides,
+        (("a",), 1.1, 0.5, False),
+        (("a",), 1.0, 0.9, True),  # and the loss where it ties.
+        (("a",), 1.0, 1.0, False),
+        (("a",), float("nan"), 0.5, False),
+        (("a", "b"), 0.9, 2.0, False),  # The mean error of several targets is that of the largest numbers.
+        (("a", "b"), 1.1, 0.9, True),
+        (("a", "b"), 1.1, 1.0, False),
+        (("a",), None, None, True),  # Nothing to validate with: the last epoch is kept.
+    ],
+)
+def test_which_epoch_is_better(names: tuple[str, ...], value: float | None, loss: float | None, better: bool) -> None:
+    """Compared with a best epoch of metric 1 and loss 1."""
+    trainer, _, _ = trained(replace(PLAIN, epochs=1))
+    trainer.task = Task("regression", names)
+    trainer.state.best_value = trainer.state.best_loss = 1.0
+    assert trainer._is_better(value, loss) == better
+
+
+class Normed(OneNumber):
+    """Batch norm of the number of nodes, which w multiplies."""
+
+    def __init__(self, frozen: bool) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(1, momentum=None).requires_grad_(not frozen)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        out: Tensor = self.w * self.norm(batch.nodes.lengths[:, None].to(self.w.dtype))
+        return out
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_batch_norm_learns_its_moments_in_training_unless_it_is_frozen(frozen: bool) -> None:
+    """Ten graphs of 1 to 10 nodes: the mean is 5.5, also of the batches that validation does not see."""
+    module = Normed(frozen)
+    trained(replace(PLAIN, epochs=1), numbers(valid_label=1.0), module=module)
+    assert module.norm.running_mean is not None
+    assert module.norm.running_mean.item() == (0.0 if frozen else pytest.approx(5.5))
