@@ -62,7 +62,10 @@ def test_hypergraphs_collate_select_and_unbatch() -> None:
 
 
 def test_small_hyperedges_become_all_orderings() -> None:
-    graph = Graph.from_hyperedges([[0, 1], [2, 0, 1], [3], [0, 1, 2, 3]], num_nodes=4, order=3)
+    features = torch.tensor([[20.0], [30.0], [10.0], [40.0]])
+    graph = Graph.from_hyperedges(
+        [[0, 1], [2, 0, 1], [3], [0, 1, 2, 3]], hyperedge_features=features, num_nodes=4, order=3
+    )
     assert graph.order == 3
     tuples = [tuple(column) for column in graph.edge_index.T.tolist()]
     assert {t for t in tuples if set(t) == {0, 1}} == {
@@ -72,6 +75,11 @@ def test_small_hyperedges_become_all_orderings() -> None:
     assert (3, 3, 3) in tuples
     assert len(tuples) == 13
     assert graph.hyperedge_nodes.tolist() == [0, 1, 2, 3]
+    # Every tuple has the features of the hyperedge that it came from, and the large one keeps its own.
+    assert graph.edge_features is not None
+    assert graph.edge_features.flatten().tolist() == [10.0 * len(set(t)) for t in tuples]
+    assert graph.hyperedge_features is not None
+    assert graph.hyperedge_features.tolist() == [[40.0]]
 
 
 def test_extras_travel() -> None:

@@ -287,10 +287,8 @@ def _construct(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     return cls(**{name: value for name, value in values.items() if fields[name].init})
 
 
-@functools.cache
-def _hints(cls: Any) -> dict[str, Any]:
-    """A class's annotations, kept: working them out costs more than all else of a small config."""
-    return get_type_hints(cls)
+# A class's annotations stay as they are, and working them out costs more than all else of a small config.
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 
 
 def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:

@@ -19,7 +19,9 @@ from tokengt import (
     Graph,
     GraphBatch,
     HeadConfig,
+    IdentifierConfig,
     LaplacianIds,
+    NearOrthonormalIds,
     NoIds,
     OrfIds,
     SoftmaxConfig,
@@ -151,6 +153,27 @@ def test_generators_decide_fresh_draws() -> None:
     one, same, other = (model(batch, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.allclose(one, other)
+
+
+@pytest.mark.parametrize(
+    ("ids", "fresh"),
+    [
+        (OrfIds(5), True),
+        (NearOrthonormalIds(5), True),
+        (LaplacianIds(5), True),
+        (LaplacianIds(5, sign_flip=False, dropout=0.4), True),
+        (LaplacianIds(5, sign_flip=False), False),
+        (NoIds(), False),
+    ],
+)
+def test_training_draws_identifiers_anew_at_every_pass(ids: IdentifierConfig, fresh: bool) -> None:
+    """There is no other chance in this model. At evaluation the same graph has the same identifiers every time."""
+    model, graph = small_model(ids=ids), random_graph(9, 20)
+    still = model(graph)
+    assert torch.equal(model(graph), still)
+    model.train()
+    assert torch.equal(model(graph), model(graph)) != fresh
+    assert torch.equal(model.eval()(graph), still)
 
 
 def test_directions_of_edges_matter() -> None:
