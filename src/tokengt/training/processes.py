@@ -141,10 +141,12 @@ def _shard(wrapped: Enveloped, mesh: Any) -> Enveloped:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor put together (every process must call this); a plain one as it is. On the CPU, detached."""
-    full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    result: Tensor = full.detach().cpu()
-    return result
+    """A sharded tensor put together, on the CPU (every process must call this); a plain one as it is. Detached."""
+    if not hasattr(tensor, "full_tensor"):
+        return tensor.detach()
+    # A model is sharded because it does not fit: put together it must not lie on a GPU.
+    full: Tensor = tensor.full_tensor().detach().cpu()
+    return full
 
 
 def share_buffers(model: nn.Module, processes: int) -> None:
