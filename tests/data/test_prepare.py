@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import tokengt.data.prepare as preparing
 from tokengt import from_smiles
 from tokengt.data import _text, engines
 from tokengt.data.manifest import Recipe
@@ -142,6 +143,41 @@ def test_killed_and_run_again(
     assert contents(out) == contents(tmp_path / "whole")
     assert len(children) == 2
     assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of target y whose shards were all done when a person stopped it."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    source = tmp_path / "t.csv"
+    source.write_text("smiles,y,z\n" + "".join(f"{'C' * row},{row},{-row}\n" for row in range(1, 9)))
+    with monkeypatch.context() as patched:
+        patched.setattr(preparing, "_merge", stop)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(source, tmp_path / "store", RECIPE, workers=1, shard_rows=3, progress=False)
+    return tmp_path / "store"
+
+
+def test_another_target_takes_no_labels_from_what_was_stopped(stopped: Path, tmp_path: Path) -> None:
+    assert len(list(stopped.glob(".shards/*/*.safetensors"))) == 3
+    recipe = Recipe(smiles="smiles", targets=("z",))
+    store = prepare(tmp_path / "t.csv", stopped, recipe, workers=1, shard_rows=3, progress=False)
+    assert store.targets.flatten().tolist() == [-row for row in range(1, 9)]
+    assert store.manifest.target_names == ("z",)
+
+
+def test_who_may_not_take_over_leaves_what_was_stopped(stopped: Path, tmp_path: Path) -> None:
+    before = contents(stopped)
+    for targets in (("z",), ("y", "z")):
+        recipe = Recipe(smiles="smiles", targets=targets)
+        with pytest.raises(ValueError, match=r"was begun from another file, with other settings.*and not finished"):
+            prepare(tmp_path / "t.csv", stopped, recipe, workers=1, shard_rows=3, progress=False, takes_over=False)
+    assert contents(stopped) == before
+    again = prepare(tmp_path / "t.csv", stopped, RECIPE, workers=1, shard_rows=3, progress=False, takes_over=False)
+    assert again.targets.flatten().tolist() == list(range(1, 9))
 
 
 def test_a_full_disk_is_named_and_costs_nothing_that_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

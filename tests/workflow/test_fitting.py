@@ -155,7 +155,7 @@ def test_scaffolds_stay_together(tmp_path: Path) -> None:
     [
         ({"target": "solubility"}, "no column 'solubility'.*the columns are smiles, y, z"),
         ({"target": "y", "smiles": "mol"}, "no column 'mol'"),
-        ({"target": ()}, "there is no target to learn; name one with --target"),
+        ({"target": ()}, "there is no target to learn; name one of the columns smiles, y, z as the target"),
         ({"target": "y", "split": "half"}, "split is 'half'; expected auto, random, scaffold, given, or column:NAME"),
         ({"target": "y", "split": "column:half"}, "no column 'half'"),
         ({"target": "y", "preset": "huge"}, "preset 'huge' is unknown; expected one of auto, small"),

@@ -20,7 +20,7 @@ from tokengt.data.progress import progress_bar, say
 from tokengt.data.shards import Column, ShardFile, ShardRecipe
 from tokengt.data.store import Store
 from tokengt.data.tables import Row, Table, open_table
-from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished
+from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished, refuse_other_shards
 
 # Rows per shard: enough that handing one to a worker costs little, few enough that a killed run loses little.
 SHARD_ROWS = 4096
@@ -35,6 +35,7 @@ def prepare(
     engine: engines.Engine = "processes",
     progress: bool = True,
     shard_rows: int = SHARD_ROWS,
+    takes_over: bool = True,
 ) -> Store:
     """Make the store ``out`` of a table of molecules, a PyG data set or a folder of NetworkX JSON, and open it.
 
@@ -49,6 +50,7 @@ def prepare(
         engine: "processes", or "ray" for a cluster.
         progress: say on stderr how far it is.
         shard_rows: rows per shard; the store's bytes do not depend on it.
+        takes_over: throw away what a stopped run with other settings left in ``out``; otherwise it is refused.
 
     Raises:
         ValueError: one sentence about the file, the recipe or the folder.
@@ -62,7 +64,7 @@ def prepare(
     if not source.exists():
         raise ValueError(f"{source} does not exist")
     if is_graph_source(source):
-        return _prepare_graphs(source, out, recipe, progress)
+        return _prepare_graphs(source, out, recipe, progress, takes_over)
     table = open_table(source)
     recipe = _resolved(recipe, table)
     shard_recipe = ShardRecipe.of(recipe, table)
@@ -75,7 +77,10 @@ def prepare(
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)
-        shelf = Shelf.of(out, origin.fingerprint(shard_rows))
+        fingerprint = origin.fingerprint(shard_rows)
+        if not takes_over:
+            refuse_other_shards(out, fingerprint)
+        shelf = Shelf.of(out, fingerprint)
         shards = _converted(table, shard_recipe, shelf, rows, shard_rows, engine, workers, progress)
         _merge(out, origin, table, shard_recipe, rows, shards)
         clear_shards(out)
@@ -226,7 +231,7 @@ def _merge(
     write_store(out, manifest, whole.streams, table.columns, rejected)
 
 
-def _prepare_graphs(source: Path, out: Path, recipe: Recipe, progress: bool) -> Store:
+def _prepare_graphs(source: Path, out: Path, recipe: Recipe, progress: bool, takes_over: bool) -> Store:
     """Graphs are graphs already: read at once, in this process."""
     origin = Origin(source.name, source_checksum(source), recipe, featurisation(None))
     if is_finished(out, origin):
@@ -235,6 +240,8 @@ def _prepare_graphs(source: Path, out: Path, recipe: Recipe, progress: bool) -> 
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)
+        if not takes_over:
+            refuse_other_shards(out, None)
         write_store(out, manifest, tensors, (), rejected)
         clear_shards(out)
     return Store.open(out, verify=False)

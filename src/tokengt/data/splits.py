@@ -57,7 +57,7 @@ def random_split(count: int, seed: int, fractions: Fractions = STANDARD) -> Spli
     A part whose fraction is above 0 gets at least one place while there are enough: two places are train and test,
     one is train.
     """
-    train, valid, test = _sizes(count, _checked(fractions))
+    train, valid, test = _sizes(count, check_fractions(fractions))
     first, second, third = torch.split(permutation(count, seed), [train, valid, test])
     return _split(first, second, third)
 
@@ -84,7 +84,7 @@ def group_split(groups: Sequence[str], fractions: Fractions = STANDARD, seed: in
     Where DeepChem leaves a part empty, this does not if there are groups enough: the largest group always trains,
     and a test, then a valid part that got nothing takes the smallest group of the fullest other part.
     """
-    shares = _checked(fractions)
+    shares = check_fractions(fractions)
     count = len(groups)
     members = _members(groups)
     if not members:
@@ -133,8 +133,7 @@ def fold_splits(count: int, folds: int, seed: int, groups: Sequence[str] | None 
     units = list(range(count)) if groups is None else _members(groups)
     if groups is not None and len(groups) != count:
         raise ValueError(f"there are {len(groups)} group names for {count} graphs; expected one each")
-    if folds < 3:
-        raise ValueError(f"folds is {folds}; expected at least 3: one part tests, one validates, the rest trains")
+    check_folds(folds)
     if len(units) < folds:
         what = "graphs" if groups is None else "groups (scaffolds)"
         raise ValueError(f"{folds} folds need at least {folds} {what}; there are {len(units)}")
@@ -174,7 +173,12 @@ def _split(train: Tensor, valid: Tensor, test: Tensor) -> Split:
     return Split(train.sort().values, valid.sort().values, test.sort().values)
 
 
-def _checked(fractions: Fractions) -> Fractions:
+def check_folds(folds: int) -> None:
+    if folds < 3:
+        raise ValueError(f"folds is {folds}; expected at least 3: one part tests, one validates, the rest trains")
+
+
+def check_fractions(fractions: Fractions) -> Fractions:
     if not all(0 <= share <= 1 for share in fractions) or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f"fractions are {fractions}; expected three shares (train, valid, test) that add up to 1")
     if fractions[0] == 0:

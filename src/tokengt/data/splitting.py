@@ -8,11 +8,21 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tokengt.data.splits import STANDARD, Fractions, Split, column_split, fold_splits, random_split, scaffold_split
+from tokengt.data.splits import (
+    STANDARD,
+    Fractions,
+    Split,
+    check_folds,
+    check_fractions,
+    column_split,
+    fold_splits,
+    random_split,
+    scaffold_split,
+)
 from tokengt.data.store import Store
 from tokengt.interop.molecules import scaffolds
 
-AUTO, GIVEN, COLUMN = "auto", "given", "column:"
+AUTO, GIVEN, SCAFFOLD, COLUMN = "auto", "given", "scaffold", "column:"
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,7 @@ class SplitRequest:
     def __post_init__(self) -> None:
         names = (AUTO, *SPLITS)
         if self.kind in names or (self.kind.startswith(COLUMN) and self.column):
+            self._check_numbers()
             return
         close = difflib.get_close_matches(self.kind.lower(), names, 1, 0.6)
         meant = f" (did you mean {close[0]}?)" if close else ""
@@ -42,6 +53,14 @@ class SplitRequest:
             f"split is {self.kind!r}{meant}; expected {', '.join(names)}, or {COLUMN}NAME for a column of train, valid "
             "and test"
         )
+
+    def _check_numbers(self) -> None:
+        """What is wrong with any data is said before the data is read."""
+        check_fractions(self.fractions)
+        if self.folds:
+            check_folds(self.folds)
+        if self.folds and (self.kind == GIVEN or self.column is not None):
+            raise ValueError("folds make their own splits; split at random or by scaffold with them")
 
     @property
     def column(self) -> str | None:
@@ -122,8 +141,6 @@ def _scaffold(places: Places, request: SplitRequest) -> list[Split]:
 
 
 def _given(places: Places, request: SplitRequest) -> list[Split]:
-    if request.folds:
-        raise ValueError("folds make their own splits; split at random or by scaffold with them")
     store, wanted = places.store, request.column
     column = store.manifest.columns.get("split")
     if store.split is None or (wanted is not None and wanted != column):

@@ -57,9 +57,10 @@ def read_checkpoint(file: Path) -> Checkpoint:
         metadata = json.loads(about)
     except ValueError as error:
         raise ValueError(f"checkpoint {file} cannot be read ({error}): it is torn or was changed") from error
-    if metadata.get("format") != _FORMAT:
-        raise ValueError(f"checkpoint {file} has format {metadata.get('format')!r}; expected {_FORMAT!r}")
-    if _digest(tensors, metadata.get("state", "")) != metadata.get("sha256"):
+    written = metadata.get("format") if isinstance(metadata, dict) else None
+    if written != _FORMAT:
+        raise ValueError(f"checkpoint {file} has format {written!r}; expected {_FORMAT!r}")
+    if _digest(tensors, str(metadata.get("state"))) != metadata.get("sha256"):
         raise ValueError(f"checkpoint {file} does not match its checksum: it is torn or was changed")
     return Checkpoint(tensors, json.loads(metadata["state"]))
 
@@ -68,7 +69,7 @@ def write_last(folder: Path, checkpoint: Checkpoint) -> None:
     """Write ``last``; the one it replaces stays as ``previous``."""
     last = folder / "last.safetensors"
     # A torn ``last`` must not take the place of a whole ``previous``: then no checkpoint would be left.
-    if last.exists() and _is_whole(last):
+    if last.is_file() and _is_whole(last):
         last.replace(folder / "previous.safetensors")
     write_checkpoint(last, checkpoint)
 
@@ -85,7 +86,7 @@ def read_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole (None without any), and a sentence for every one that is not."""
     problems: list[str] = []
     for name in ("last.safetensors", "previous.safetensors"):
-        if (folder / name).exists():
+        if (folder / name).is_file():
             try:
                 return read_checkpoint(folder / name), problems
             except ValueError as error:

@@ -135,7 +135,26 @@ def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path,
         raise ValueError(
             f"{name} knows molecules with implicit hydrogens; use the preset {DEFAULT_PRESET} for this data"
         )
+    return _of_preset(name)
+
+
+def _of_preset(name: str) -> Origin:
     return Origin(PRESETS[name](), Start.read(bundled(PRETRAINED[name])) if name in PRETRAINED else None)
+
+
+def preset_of(spec: RunSpec, request: TrainRequest, store: Store) -> str | None:
+    """The preset that, with the settings of this request, gives a run's model; None if there is none."""
+    if request.model is not None or request.start is not None:
+        return None
+    for name in PRESETS:
+        origin = _of_preset(name)
+        try:
+            config = origin.fitted(store, spec.task.out_dim, request.model_settings)
+        except ValueError:
+            continue  # Some setting is for other presets.
+        if (config, None if origin.start is None else origin.start.sha256) == (spec.model, spec.start):
+            return name
+    return None
 
 
 def _chosen_before(out: Path) -> str | None:

@@ -24,14 +24,14 @@ from tokengt.training.loop import State, Trainer
 from tokengt.training.parts import Parts, cut
 from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
-from tokengt.training.resolve import Member, Say, policy_of, resolve
+from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve
 from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
 from tokengt.training.spec import RUN_FILE, RunSpec, is_first_format, read_run, write_run
 from tokengt.training.start import Start
 
-# What a run folder may hold before the run itself begins: the data made ready for it. A config of a model that is not
-# trained yet may lie there too.
-BEFORE_A_RUN = ("store", "data.csv")
+# What a run folder may hold before the run itself begins: the data made ready for it, and the table it was made from
+# if that came from memory. A config of a model that is not trained yet may lie there too.
+STORE, DATA = "store", "data.csv"
 
 
 def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | None, folder: Path, say: Say) -> None:
@@ -39,7 +39,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     first = fabric.is_global_zero
     members = resolve(request, store, start, folder, say)
     together = _joined(members)
-    _check_same(folder, together)
+    _check_same(folder, together, request, store)
     members = _with_facts(fabric, store, members, request.quiet)
     # Nothing may be written before all processes have compared this run with the one that is in the folder.
     fabric.barrier()
@@ -91,7 +91,7 @@ def _joined(members: list[Member]) -> RunSpec:
 
 def refuse_to_overwrite(folder: Path, resume: bool) -> None:
     """A folder with a run in it is touched only to go on with that run, one with other files never."""
-    if folder.is_file():
+    if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; expected a folder for the run: choose another --out")
     if (folder / RUN_FILE).exists():
         if not resume:
@@ -114,16 +114,24 @@ def _is_ours(file: Path) -> bool:
     """What a run that was killed before it was written down leaves: its data, its config, temporary files."""
     if file.name == CONFIG:
         return is_untrained_config(file)
-    temporary = tuple(f".{name}." for name in (RUN_FILE, CONFIG, "data.csv"))
-    return file.name in BEFORE_A_RUN or file.name.startswith(temporary)
+    temporary = tuple(f".{name}." for name in (RUN_FILE, CONFIG, DATA))
+    return file.name in (STORE, DATA) or file.name.startswith(temporary)
 
 
-def _check_same(folder: Path, spec: RunSpec) -> None:
+def _check_same(folder: Path, spec: RunSpec, request: TrainRequest, store: Store) -> None:
     """Refuse to go on with another run than this one."""
-    changed = spec.differences(read_run(folder)) if (folder / RUN_FILE).exists() else []
-    if changed:
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        raise ValueError(f"{folder} was begun with other settings: {'; '.join(changed[:3])}{more}")
+    before = read_run(folder) if (folder / RUN_FILE).exists() else spec
+    changed = spec.differences(before)
+    if not changed:
+        return
+    was, asked = (preset_of(each, request, store) for each in (before, spec))
+    if was != asked and was is not None:
+        raise ValueError(
+            f"{folder} was begun with the preset {was}, and this is the preset {asked or request.preset}; name the "
+            "preset that it was begun with, or choose another folder"
+        )
+    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    raise ValueError(f"{folder} was begun with other settings: {'; '.join(changed[:3])}{more}")
 
 
 def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:

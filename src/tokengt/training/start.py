@@ -37,11 +37,16 @@ class Start:
     @classmethod
     def read(cls, folder: Path, frozen: bool = False) -> "Start":
         """From a run (of several models: the first) or a saved model."""
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "does not exist"
+            raise ValueError(f"{folder} {what}; expected the folder of a trained run or of a saved model to begin with")
         spec, home = None, folder
         if (folder / RUN_FILE).is_file():
             spec, members = read_members(folder)
             home = members[0][0]
         _refuse_own(folder, config_from_dict(read_config(home), str(home)))
+        if spec is not None and not (home / WEIGHTS).is_file():
+            raise ValueError(f"{home} is not trained to the end; finish it with its own command and --resume")
         model = load_model(home)
         if not isinstance(getattr(model, "head", None), nn.Module):
             raise ValueError(f"{folder} holds a {type(model).__name__}, which has no head to replace")

@@ -60,8 +60,23 @@ def _run(path: Path, spec: RunSpec) -> Iterator[str]:
         if summary.test:
             yield f"test       {describe(_numbers(summary.test))} ({summary.test_rows:,} rows)"
     else:
-        done = len((path / METRICS).read_bytes().splitlines()) if (path / METRICS).is_file() else 0
-        yield f"unfinished {done} of {spec.training.epochs} epochs are done; go on with the same command and --resume"
+        yield f"unfinished {_progress(path, spec)}; go on with the same command and --resume"
+
+
+def _progress(path: Path, spec: RunSpec) -> str:
+    """How far a run that is not finished has come; of several models, which are trained one after the other."""
+    if not spec.members:
+        return f"{_epochs(path)} of {spec.training.epochs} epochs are done"
+    homes = {name: path / "members" / name for name in spec.members}
+    finished = [name for name, home in homes.items() if (home / SUMMARY).is_file()]
+    begun = {name: _epochs(home) for name, home in homes.items() if name not in finished}
+    epochs = [f"{count} of {spec.training.epochs} epochs of {name}" for name, count in begun.items() if count]
+    return ", ".join([f"{len(finished)} of {len(homes)} models are trained", *epochs])
+
+
+def _epochs(folder: Path) -> int:
+    file = folder / METRICS
+    return len(file.read_bytes().splitlines()) if file.is_file() else 0
 
 
 def outcome(path: Path) -> list[str]:

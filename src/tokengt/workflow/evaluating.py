@@ -1,7 +1,6 @@
 """How good a trained run is on a file that has the answers."""
 
 import json
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tokengt.data.cells import number_label
 from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
 from tokengt.data.store import Store
 from tokengt.data.tables import is_table, open_table
-from tokengt.files import write_whole
+from tokengt.files import ready_to_write, scratch_folder, write_whole
 from tokengt.inference import Predictor
 from tokengt.training.metrics import describe, metrics
 from tokengt.training.plots import plot_test
@@ -23,6 +22,8 @@ from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
 from tokengt.workflow.inputs import open_data
 from tokengt.workflow.predicting import smiles_column
+
+_NUMBERS = "metrics.json"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ def evaluate(
     Of a run with several targets, those that the data has are compared. With ``out``, a folder gets the picture
     (parity, ROC or confusion) and ``metrics.json``.
     """
+    if out is not None:
+        ready_to_write(out / _NUMBERS)
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
     spec, task = predictor.spec, predictor.task
     is_file = isinstance(data, (str, Path)) and is_table(Path(data))
@@ -79,8 +82,8 @@ def evaluate(
         level=spec.level,
         policy=spec.molecules or Recipe().policy,
     )
-    with tempfile.TemporaryDirectory(prefix="tokengt-") as scratch:
-        store = open_data(data, recipe, Path(scratch) / "store", quiet=quiet, kept=False)
+    with scratch_folder() as scratch:
+        store = open_data(data, recipe, scratch / "store", quiet=quiet, kept=False)
         if store.manifest.level != spec.level:
             raise ValueError(f"the data has targets a {store.manifest.level}; this run predicts a {spec.level}")
         _check_alike(store, spec)
@@ -106,9 +109,8 @@ def evaluate(
             tuple(name for name in task.names if name not in present),
         )
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
             plot_test(task, mean, targets, out, part="evaluation")
-            write_whole(out / "metrics.json", json.dumps(asdict(evaluation), indent=2).encode() + b"\n")
+            write_whole(out / _NUMBERS, json.dumps(asdict(evaluation), indent=2).encode() + b"\n")
     return evaluation
 
 

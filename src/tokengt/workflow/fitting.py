@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from tokengt.level import Level
 from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabric
 from tokengt.training.request import AUTO, TrainRequest
 from tokengt.training.resolve import Say
-from tokengt.training.run import refuse_to_overwrite, train_run
+from tokengt.training.run import STORE, refuse_to_overwrite, train_run
 from tokengt.training.spec import is_first_format
 from tokengt.training.start import Start
-from tokengt.workflow.inputs import open_data, remove_store
+from tokengt.workflow.inputs import check_wishes, is_prepared_first, open_data
+from tokengt.workflow.run_folder import run_folder
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,12 @@ def finetune(run: str | Path, data: Any, out: str | Path, **wishes: Any) -> Pred
 
 
 def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
-    """Open the data, resolve the request against it, train, and load what was trained."""
+    """Open the data, resolve the request against it, train, and load what was trained.
+
+    Whatever can be refused before the data is read is refused before anything is written.
+    """
     refuse_to_overwrite(out, request.resume)
+    check_wishes(data, request.recipe, request.split)
     if request.resume and is_first_format(out):
         return Predictor.load(out, request.where.device, request.model)  # It is finished, or it would be refused.
     start = None if request.start is None else Start.read(request.start, request.freeze)
@@ -140,31 +146,39 @@ def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
         recipe = replace(recipe, policy=start.policy)
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
-    if first and not request.resume:
-        # An attempt that stopped before it became a run may have left a store made from another file.
-        remove_store(out / "store", data)
 
     def opened(shown: bool) -> Store:
-        return open_data(data, recipe, out / "store", workers=request.workers, quiet=quiet or not shown)
+        return open_data(data, recipe, out / STORE, workers=request.workers, quiet=quiet or not shown)
 
-    store = _opened_by_all(fabric, opened)
     say: Say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
-    train_run(fabric, store, request, start, out, say)
-    fabric.barrier()
-    return Predictor.load(out, request.where.device, request.model)
+    with ExitStack() as held:
+
+        def opened_first() -> Store:
+            held.enter_context(run_folder(out, request.resume, is_prepared_first(data)))
+            return opened(True)
+
+        store = _first_alone(fabric, opened_first)
+        if store is None:
+            store = opened(False)
+        train_run(fabric, store, request, start, out, say)
+        fabric.barrier()
+        return Predictor.load(out, request.where.device, request.model)
 
 
-def _opened_by_all(fabric: Any, opened: Callable[[bool], Store]) -> Store:
-    """The first process prepares the data, the others find it finished; where it fails, all stop with its sentence."""
+def _first_alone(fabric: Any, act: Callable[[], Store]) -> Store | None:
+    """What the first process gives, and None in the others; where it fails, all stop with its sentence."""
     if fabric.world_size == 1:
-        return opened(True)
-    store, problem = None, None
+        return act()
+    store: Store | None = None
+    problem: Exception | None = None
     if fabric.is_global_zero:
         try:
-            store = opened(True)
+            store = act()
         except (ValueError, OSError, ImportError) as error:
-            problem = str(error)
-    problem = fabric.broadcast(problem)
+            problem = error
+    sentence = fabric.broadcast(None if problem is None else str(problem))
     if problem is not None:
-        raise ValueError(problem)
-    return opened(False) if store is None else store
+        raise problem
+    if sentence is not None:
+        raise ValueError(sentence)
+    return store

@@ -4,7 +4,6 @@ A store is a data set that was read and checked once, with all its graphs packed
 """
 
 import csv
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,12 +22,43 @@ from tokengt.data.graph_sources import (
 from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
 from tokengt.data.prepare import prepare
 from tokengt.data.progress import say
+from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
 from tokengt.data.store import Store
-from tokengt.data.workspace import SHARDS
+from tokengt.data.tables import open_table
 from tokengt.files import write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
+
+
+def is_prepared_first(data: Any) -> bool:
+    """Whether :func:`open_data` makes a store of the data: of a file or a DataFrame, but not of graphs in memory."""
+    if isinstance(data, (str, Path)):
+        return not (Path(data) / MANIFEST).is_file()
+    return not isinstance(data, Store) and hasattr(data, "to_csv")
+
+
+def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
+    """Refuse, before anything is read or written, what this data cannot be asked for.
+
+    Raises:
+        ValueError: the file does not exist, a table is to be learned without a target, or cannot be split that way.
+    """
+    path = Path(data) if isinstance(data, (str, Path)) else None
+    if path is not None and not path.exists():
+        raise ValueError(f"{path} does not exist; expected a file, a folder of graphs or a store")
+    if not is_prepared_first(data):
+        return
+    if path is not None and is_graph_source(path):
+        if split.kind.startswith(SCAFFOLD):
+            raise ValueError(f"{path} holds graphs, and a {split.kind} split is one of molecules; split it at random")
+        return
+    if not recipe.targets:
+        columns = data.columns if path is None else open_table(path).columns
+        listed = ", ".join(map(str, columns))
+        raise ValueError(f"there is no target to learn; name one of the columns {listed} as the target")
+    if split.kind == GIVEN:
+        raise ValueError("split is 'given', but a table gives none by itself; name its column, as in column:NAME")
 
 
 def open_data(
@@ -46,11 +76,12 @@ def open_data(
     if not isinstance(data, (str, Path)):
         return _in_memory(data, recipe)
     path = Path(data)
-    if (path / MANIFEST).is_file():
+    if not is_prepared_first(path):
         return _chosen_targets(Store.open(path), recipe)
     if is_graph_source(path):
         recipe = replace(recipe, split=None)  # Graphs have no columns: their masks or files say the split.
-    store = prepare(path, home, recipe, workers=workers, progress=not quiet)
+    # The folder may be one that a person prepares in: what was begun there and is not finished is not ours to remove.
+    store = prepare(path, home, recipe, workers=workers, progress=not quiet, takes_over=False)
     if store.manifest.rejected and not quiet:
         say(_rejected(store, home / REJECTED) + (f"; all are in {home / REJECTED}" if kept else ""))
     return store
@@ -69,13 +100,6 @@ def _rejected(store: Store, file: Path) -> str:
         first = next(csv.DictReader(lines))
     count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} rows could not be read"
     return f"{count} (the first on line {first['line']}: {first['reason']})"
-
-
-def remove_store(folder: Path, data: Any) -> None:
-    """Remove a store of ours, unless it is the very data that is asked for."""
-    asked = isinstance(data, (str, Path)) and Path(data).resolve() == folder.resolve()
-    if not asked and ((folder / MANIFEST).is_file() or (folder / SHARDS).is_dir()):
-        shutil.rmtree(folder)
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:

@@ -5,6 +5,7 @@ A draw is one pass of a model with its own random identifiers (or dropout); seve
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from tokengt.data import cells
 from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.progress import progress_bar
 from tokengt.data.tables import Row, Table, open_table
-from tokengt.files import write_whole, writing
+from tokengt.files import ready_to_write, write_whole, writing
 from tokengt.inference import Predictor
 from tokengt.interop.molecules import TextKind, canonical_smiles
 from tokengt.level import Level
@@ -203,7 +204,8 @@ def predict_file(
 
 def _check_out(source: Path, out: Path, overwrite: bool) -> None:
     """Whatever is wrong with the file to write is said before any work is done."""
-    if out.resolve() == source.resolve():
+    ready_to_write(out)
+    if os.path.realpath(out) == os.path.realpath(source):
         raise ValueError(f"the file to write is the input {source} itself; choose another name")
     if out.is_file() and not overwrite:
         raise ValueError(f"{out} exists; choose another name, or have it replaced (--force, in Python overwrite=True)")
