@@ -12,17 +12,19 @@ Only ``fit``, ``build`` and ``describe`` of the config and ``forward`` of the mo
 answer has a default that is right for a plain module, if not the fastest.
 """
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.config import to_dict
+from tokengt.config import BadSetting, to_dict
 from tokengt.data.store import Store
 from tokengt.models.pretrained import write_model
 from tokengt.structure.facts import StructureFact
@@ -100,31 +102,60 @@ class ModelConfig(ABC):
         return {}
 
 
-# Far more than anyone trains: what is larger is a slip, or a file made to fill the memory.
-_MOST_LAYERS, _MOST = 1_000, 10_000_000
+# No field of a config may be larger. Real models are far below: these numbers only keep a slip of the pen, or a config
+# from elsewhere, from taking all memory or all day.
+_LARGEST = 1 << 20
+_LARGEST_OF = {"num_layers": 1000, "order": 10}
+_MOST_PARAMETERS = 100_000_000_000
 
 
-def check_sizes(config: ModelConfig) -> None:
-    """Refuse sizes that no machine could build, before anything is built.
+def check_sizes(config: ModelConfig, *, counted: bool = True) -> None:
+    """Refuse a config whose model could not be built, or not in a reasonable time, before anything is built.
+
+    It is quick for any numbers. With ``counted`` the parameters are counted too, on a device that holds no numbers. A
+    field that says nothing about the size of what is built has the metadata ``{"size": False}``.
 
     Raises:
-        ValueError: one sentence that names the field.
+        BadSetting: one sentence: the field, or the number of parameters, and what was expected at most.
+        ValueError: parts of the config do not go together, as ``build`` says it.
     """
-    _check_sizes(to_dict(config), "model")
+    for path, value in _numbers(config):
+        most = _LARGEST_OF.get(path.rpartition(".")[2], _LARGEST)
+        if value > most:
+            raise BadSetting(f"model.{path} is {value}; expected at most {most:,}")
+    if not counted:
+        return
+    try:
+        with torch.device("meta"):
+            count = sum(parameter.numel() for parameter in config.build().parameters())
+    except RuntimeError:
+        # A tensor of more numbers than can be counted.
+        count = 1 << 62
+    most = min(_MOST_PARAMETERS, _memory() // 4)
+    if count > most:
+        shown = f"{count:,}" if count < 1 << 62 else "more"
+        raise BadSetting(
+            f"the model would have {shown} parameters; expected at most {most:,}, which fit into memory here"
+        )
 
 
-def _check_sizes(settings: Any, where: str) -> None:
-    if isinstance(settings, Mapping):
-        for name, value in settings.items():
-            if name != "parameters":  # How large a module of one's own is: a count, from which nothing is built.
-                _check_sizes(value, f"{where}.{name}")
-    elif isinstance(settings, list | tuple):
-        for place, value in enumerate(settings):
-            _check_sizes(value, f"{where}[{place}]")
-    elif isinstance(settings, int):
-        most = _MOST_LAYERS if where.endswith("layers") else _MOST
-        if settings > most:
-            raise ValueError(f"{where} is {settings}; expected at most {most:,}")
+def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """All whole numbers of a config with their dotted paths."""
+    for each in fields(config):
+        value, path = getattr(config, each.name), f"{prefix}{each.name}"
+        if not each.metadata.get("size", True) or isinstance(value, bool):
+            continue
+        if is_dataclass(value):
+            yield from _numbers(value, f"{path}.")
+        elif isinstance(value, tuple):
+            yield from ((path, part) for part in value if isinstance(part, int))
+        elif isinstance(value, int):
+            yield path, value
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class Model(nn.Module, ABC):
