@@ -15,6 +15,7 @@ import tokengt
 from tests.workflow.small import QUIET, molecule_csv, molecules, resealed, train_small, write_csv
 from tokengt.inference import Predictor, load
 from tokengt.models.passes import Over
+from tokengt.models.tokengt.identifiers import identify
 from tokengt.training.spec import Descriptors
 from tokengt.training.tasks import Task
 from tokengt.workflow.fitting import TrainOptions
@@ -214,7 +215,7 @@ def test_weights_that_were_changed_are_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model\.safetensors does not match its checksum"):
         load(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="is not trained to the end; go on with the same command and --resume"):
+    with pytest.raises(ValueError, match="is not trained to the end; go on with it"):
         load(folder)
 
 
@@ -380,3 +381,23 @@ def test_the_probability_of_an_infinite_output_is_no_prediction() -> None:
     found = sure.predict(TEXTS[:2])
     assert np.isnan(found.mean).all()
     assert sorted(found.problems) == [0, 1]
+
+
+def test_identifiers_of_ones_own_are_used_in_a_prediction(predictor: Predictor) -> None:
+    """Each graph gets its own rows of them, whatever batch it is predicted in; the canonical ones give the same."""
+    graphs, _, _ = predictor.read_texts(TEXTS)
+    identifiers = predictor.members[0].model.config.identifiers  # type: ignore[attr-defined]
+    canonical = identify(graphs, identifiers)
+    assert canonical is not None
+    given = predictor.predict(TEXTS, node_ids=canonical.nodes).mean
+    assert close(given, predictor.predict(TEXTS).mean)
+    mine = torch.randn(graphs.num_nodes, identifiers.dim, generator=torch.Generator().manual_seed(0))
+    together = predictor.predict(graphs, node_ids=mine).mean
+    assert not close(together, given)
+    last = graphs.nodes.host_lengths[-1]
+    assert close(predictor.predict(TEXTS[-1], node_ids=mine[-last:]).mean, together[-1:])
+    assert predictor.predict(graphs, node_ids=mine, draws=3, over="dropout").std is not None
+    with pytest.raises(ValueError, match="draws over identifiers would all be alike"):
+        predictor.predict(graphs, node_ids=mine, draws=3)
+    with pytest.raises(ValueError, match=f"node_ids has {len(mine) - 1} rows; expected {len(mine)}, one per node"):
+        predictor.predict(graphs, node_ids=mine[1:])

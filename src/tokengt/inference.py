@@ -66,13 +66,16 @@ class Trained:
     task: Task
     descriptors: Descriptors
 
-    def passes(self, batch: GraphBatch, draws: int, over: Over) -> list[Float[Tensor, "rows out"]]:
+    def passes(
+        self, batch: GraphBatch, draws: int, over: Over, node_ids: Float[Tensor, "nodes id_dim"] | None = None
+    ) -> list[Float[Tensor, "rows out"]]:
         """Predictions of every draw: the same numbers every time they are asked for, NaN where an output is not finite.
 
         The outputs are looked at, because the probability of an infinite one is a finite 1.
         """
         batch = with_facts(batch, self.model.config.facts())
-        outputs = run_passes(self.model, draws, over, lambda draw: self.model(batch, draw=draw))
+        given = {} if node_ids is None else {"node_ids": node_ids}
+        outputs = run_passes(self.model, draws, over, lambda draw: self.model(batch, draw=draw, **given))
         return [_finite(output, self.task.predictions(output)).cpu() for output in outputs]
 
     def embed(self, batch: GraphBatch) -> Float[Tensor, "graphs width"]:
@@ -104,7 +107,9 @@ class Predictor:
         members = []
         for home, own in homes:
             if not (home / WEIGHTS).is_file():
-                raise ValueError(f"{home} is not trained to the end; go on with the same command and --resume")
+                raise ValueError(
+                    f"{home} is not trained to the end; go on with it (resume=True in Python, --resume in the command)"
+                )
             members.append(Trained(_restored(home, own.model, model, where), own.task, own.descriptors))
         return cls(spec, members, where)
 
@@ -113,7 +118,13 @@ class Predictor:
         return self.spec.task
 
     def predict(
-        self, inputs: Any, *, descriptors: Any = None, draws: int = 1, over: Over = "identifiers"
+        self,
+        inputs: Any,
+        *,
+        descriptors: Any = None,
+        draws: int = 1,
+        over: Over = "identifiers",
+        node_ids: Float[Tensor, "nodes id_dim"] | None = None,
     ) -> Predictions:
         """Predictions of SMILES, or of graphs as a model takes them (PyG data, Graphs, a GraphBatch).
 
@@ -123,9 +134,10 @@ class Predictor:
             draws: how many passes of each model are averaged; ``std`` is their standard deviation. A single draw gives
                 the same numbers every time.
             over: what differs between draws: "identifiers" (signs or random draws) or "dropout".
+            node_ids: identifiers to use instead of the model's own, for all nodes of the inputs that can be read.
         """
         graphs, kept, count, problems = self._read(inputs, descriptors)
-        mean, std = self.predict_graphs(graphs, draws, over)
+        mean, std = self.predict_graphs(graphs, draws, over, node_ids)
         unpredicted = self.reasons(graphs, mean)
         if self.spec.level != "graph":
             return Predictions(mean.numpy(), None if std is None else std.numpy(), unpredicted)
@@ -161,7 +173,13 @@ class Predictor:
         named = {place: f"expected text, got {text!r}" for place, text in enumerate(texts) if not isinstance(text, str)}
         return batch_of_molecules(packed), packed.kept, dict(packed.problems) | named
 
-    def predict_graphs(self, graphs: GraphBatch, draws: int = 1, over: Over = "identifiers") -> Prediction:
+    def predict_graphs(
+        self,
+        graphs: GraphBatch,
+        draws: int = 1,
+        over: Over = "identifiers",
+        node_ids: Float[Tensor, "nodes id_dim"] | None = None,
+    ) -> Prediction:
         """Prediction and standard deviation of every row (graph, node or edge).
 
         ``graph_features`` are descriptors as measured: each model scales them as it was trained. The prediction is the
@@ -169,7 +187,9 @@ class Predictor:
         finite number is NaN, and :meth:`reasons` says so.
         """
         for member in self.members:
-            check_passes(member.model, draws, over)
+            check_passes(member.model, draws, over, given_ids=node_ids is not None)
+        if node_ids is not None and len(node_ids) != graphs.num_nodes:
+            raise ValueError(f"node_ids has {len(node_ids)} rows; expected {graphs.num_nodes}, one per node")
         rows = graphs.level_rows(self.spec.level)
         mean = torch.full((rows.total, self.task.out_dim), torch.nan, dtype=torch.float64)
         std = torch.full_like(mean, torch.nan) if draws * len(self.members) > 1 else None
@@ -177,8 +197,9 @@ class Predictor:
         for places in self._batches(graphs):
             index, _ = rows.take(places)
             passes = []
+            own_ids = None if node_ids is None else node_ids[graphs.nodes.take(places)[0]].to(self.device)
             for member, own in zip(self.members, inputs, strict=True):
-                passes += member.passes(own.select(places).to(self.device), draws, over)
+                passes += member.passes(own.select(places).to(self.device), draws, over, own_ids)
             summary = summarise(passes)
             mean[index] = summary.mean
             if std is not None and summary.std is not None:

@@ -22,7 +22,6 @@ FILES = (
     "split.csv",
     "summary.json",
     "checkpoints/last.safetensors",
-    "checkpoints/best.safetensors",
 )
 RECIPE = {
     **TINY,

@@ -32,7 +32,7 @@ def test_text_labels_need_multiclass() -> None:
     target = replace(store.manifest.targets[0], classes=("a", "b"))
     places = torch.tensor([[0.0], [1.0], [1.0], [0.0]], dtype=torch.float64)
     store = replace(store, manifest=replace(store.manifest, targets=(target,)), targets=places)
-    with pytest.raises(ValueError, match="target 'y' holds text; expected numbers for --task regression"):
+    with pytest.raises(ValueError, match="target 'y' holds text; expected numbers for the task regression"):
         fit_task("regression", store, torch.zeros(4, 1, dtype=torch.float64))
     assert fit_task(None, store, torch.zeros(4, 1, dtype=torch.float64)).kind == "multiclass"
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.workflow.small import resealed
+from tokengt.config import from_dict, to_dict
 from tokengt.data.manifest import Source
 from tokengt.presets import small
 from tokengt.training.config import TrainingConfig
@@ -149,3 +150,18 @@ def test_wrong_types_name_the_file_and_the_field(tmp_path: Path, edit: Any, sent
     (tmp_path / "run" / "run.json").write_text(json.dumps(data))
     with pytest.raises(ValueError, match=sentence):
         read_run(tmp_path / "run")
+
+
+def test_a_run_of_before_metric_and_loss_could_be_chosen_is_the_same_run() -> None:
+    """The fingerprint was written down by the version before; a run that it began can go on."""
+    task = Task("regression", ("y",))
+    spec = RunSpec(
+        small(), TrainingConfig(epochs=3), task, "graph", 0, "random", "1", Source("molecules.csv", "0", 1), "2"
+    )
+    assert spec.fingerprint == "38792bac706855d52611532ddb7205e5010f695939c618813af1db67c3aa102b"
+    content = to_dict(spec)
+    for name in ("metric", "loss"):
+        del content["task"][name], content["training"][name]
+    assert from_dict(RunSpec, content) == spec
+    other = replace(spec, training=replace(spec.training, metric="mae"), task=replace(task, metric="mae"))
+    assert other.differences(spec) == ["training.metric is mae, not None"]

@@ -1,17 +1,15 @@
 """The command line: parse, call one function, print. Torch is imported only when a verb needs it."""
 
-import argparse
 import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 from tokengt._version import __version__
 from tokengt.cli import benching, models, reading, reproducing, running, verifying
+from tokengt.cli.parsing import Parser
 
 # What each verb that can go on is told to go on with, when a person stops it.
 _GOES_ON = {
@@ -89,22 +87,8 @@ def _refused(sentence: str, status: int = _BAD_INPUT) -> int:
     return status
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose paths are not empty: an empty one would be the current folder, and most likely means a mistake."""
-
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self.register("type", Path, _path)
-
-
-def _path(text: str) -> Path:
-    if not text or "\0" in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is no path; expected the name of a file or a folder")
-    return Path(text)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules.")
+def _parser() -> Parser:
+    parser = Parser(prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules.")
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
     for room in (running, reading, models, verifying, reproducing, benching):

@@ -44,14 +44,14 @@ def holds_store(out: Path) -> bool:
         ValueError: it is something else, which nobody wants overwritten.
     """
     if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; give another --out")
+        raise ValueError(f"{out} is a file; choose another folder")
     if not out.is_dir():
         return False
     if (out / MANIFEST).exists():
         return True
     strange = sorted(path.name for path in out.iterdir() if not _is_ours(path))
     if strange:
-        raise ValueError(f"{out} holds {strange[0]!r} and is no store; give another --out")
+        raise ValueError(f"{out} holds {strange[0]!r} and is no store; choose another folder")
     return False
 
 
@@ -66,10 +66,10 @@ def is_finished(out: Path, origin: Origin) -> bool:
     try:
         manifest = read_manifest(out)
     except ValueError as error:
-        raise ValueError(f"{error}; give another --out") from error
+        raise ValueError(f"{error}; choose another folder") from error
     differences = manifest.differences(origin.sha256, origin.recipe, origin.featurisation)
     if differences:
-        raise ValueError(f"{out} is another store: {'; '.join(differences)}; give another --out")
+        raise ValueError(f"{out} is another store: {'; '.join(differences)}; choose another folder")
     return True
 
 

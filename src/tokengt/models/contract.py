@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.config import BadSetting, to_dict
 from tokengt.data.store import Store
-from tokengt.models.pretrained import write_model
+from tokengt.models.pretrained import CONFIG, WEIGHTS, write_model
 from tokengt.structure.facts import StructureFact
 
 
@@ -166,6 +167,8 @@ class Model(nn.Module, ABC):
     """
 
     config: ModelConfig
+    # Folders that hold this model, with the content of their config.
+    _saved: Mapping[Path, bytes | None] = MappingProxyType({})
 
     @abstractmethod
     def forward(self, batch: GraphBatch, *, draw: int = 0) -> Float[Tensor, "rows out"]:
@@ -189,6 +192,11 @@ class Model(nn.Module, ABC):
         """Whether ``draw`` changes what :meth:`forward` gives at evaluation."""
         return False
 
+    @property
+    def takes_node_ids(self) -> bool:
+        """Whether :meth:`forward` has a parameter ``node_ids``: identifiers to use instead of the model's own."""
+        return False
+
     def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
         """About how much work each graph is, counted in nodes and edges, on the CPU: batches are cut by it."""
         return 1 + graphs.nodes.host_lengths + graphs.edges.host_lengths + graphs.hyperedges.host_lengths
@@ -205,6 +213,34 @@ class Model(nn.Module, ABC):
         """Weights that some batches leave without a gradient, for which several processes would wait in vain."""
         return self.parameters()
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``model.safetensors`` and ``config.json`` (with the weights' checksum)."""
-        write_model(Path(folder), to_dict(self.config), self.state_dict())
+    def save_pretrained(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write ``model.safetensors`` and ``config.json`` (with the weights' checksum).
+
+        A folder that this very model was saved to, or read from, before is written anew, as in a training loop that
+        saves after every epoch. Another model that lies there, or another program's files of these names, are replaced
+        only with ``overwrite``. Files of other names are left alone.
+
+        Raises:
+            ValueError: one sentence: what lies in the folder.
+        """
+        home = Path(folder).resolve()
+        if home.exists() and not home.is_dir():
+            raise ValueError(f"{folder} is a file; expected a folder to save the model to")
+        there = [name for name in (CONFIG, WEIGHTS) if (home / name).exists()]
+        if there and not overwrite and self._saved.get(home) != _content(home / CONFIG):
+            raise ValueError(
+                f"{folder} already holds {' and '.join(there)} of another model; choose another folder, or replace it "
+                "with overwrite=True"
+            )
+        write_model(home, to_dict(self.config), self.state_dict())
+        self.remember_folder(home)
+
+    def remember_folder(self, folder: Path) -> None:
+        """Note that this folder holds this model, so that it may be saved there again."""
+        # Assigned and not changed in place: a copy of the model has a memory of its own.
+        self._saved = {**self._saved, folder.resolve(): _content(folder / CONFIG)}
+
+
+def _content(file: Path) -> bytes | None:
+    """What a file holds; the config of a saved model names the checksum of its weights."""
+    return file.read_bytes() if file.is_file() else None

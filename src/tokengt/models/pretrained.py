@@ -132,6 +132,11 @@ def read_saved(folder: Path) -> SavedConfig:
         ValueError: one sentence: there is none, it is none of ours, or it is not as it was written.
     """
     file = folder / CONFIG
+    if not folder.exists():
+        raise ValueError(
+            f"{folder} does not exist; expected a folder of this machine with a model that save_pretrained or a "
+            "training wrote: nothing is downloaded, and the weights that come with tokengt are presets of its training"
+        )
     if not file.is_file():
         raise ValueError(f"{folder} is no saved tokengt model: {CONFIG} is missing")
     data = read_json(file)

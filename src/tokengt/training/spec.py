@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tokengt.batch import Level
 from tokengt.config import from_dict, read_json, to_dict
-from tokengt.data.manifest import Source
+from tokengt.data.manifest import Attributes, Source
 from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import ModelConfig
@@ -30,9 +30,6 @@ _SECOND_FORMAT = "tokengt-run-2"
 _FIRST_FORMAT = "tokengt-run-1"
 RUN_FILE = "run.json"
 MEMBERS = "members"
-# Settings that came after format 2, with the value that stands for how it was before. At that value a fingerprint
-# leaves them out, so that runs from before them are still recognised as the same.
-_LATER = {"molecules.max_atoms": 1000}
 
 
 @dataclass(frozen=True)
@@ -79,6 +76,7 @@ class RunSpec:
         descriptors: extra inputs.
         start: checksum of the weights that training began with, when they were another model's.
         frozen: whether only the head was trained.
+        attributes: which attributes of NetworkX graphs are features; None for other data.
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
     """
 
@@ -97,6 +95,7 @@ class RunSpec:
     start: str | None = None
     frozen: bool = False
     members: tuple[str, ...] = ()
+    attributes: Attributes | None = field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):
@@ -115,10 +114,9 @@ class RunSpec:
         settings = to_dict(self)
         for name in ("checkpoint_seconds", "cuda_graphs"):
             del settings["training"][name]
-        for path, before in _LATER.items():
-            room, name = path.split(".")
-            if settings[room] is not None and settings[room].get(name) == before:
-                del settings[room][name]
+        for name in ("metric", "loss"):
+            # What training asks for is the same choice; the task has what an empty one comes to.
+            del settings["task"][name]
         return settings
 
     def differences(self, other: "RunSpec") -> list[str]:
@@ -216,6 +214,8 @@ def _check_claimed(folder: Path, run: _RunFiles) -> None:
 
 def _read(folder: Path) -> _RunFiles:
     file = folder / RUN_FILE
+    if not folder.exists():
+        raise ValueError(f"{folder} does not exist; expected a run's folder on this machine: nothing is downloaded")
     if not file.is_file():
         raise ValueError(f"{folder} is no tokengt run: {RUN_FILE} is missing")
     data = read_json(file)

@@ -57,7 +57,7 @@ class Start:
         """Refuse a model in which some weight but the head's has no place of its shape."""
         had, new = self.config.num_descriptors, config.num_descriptors
         if had and had != new:
-            raise ValueError(f"the model to begin with takes {had} descriptors, got {new}; name them by --descriptors")
+            raise ValueError(f"the model to begin with takes {had} descriptors, got {new}; name those it had")
         here = config.meanings()
         for name, before in self.config.meanings().items():
             if before != here.get(name):

@@ -10,6 +10,7 @@ from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import load_model
 from tokengt.models.pretrained import CONFIG
+from tokengt.training.card import LINEAR
 from tokengt.training.metrics import describe
 from tokengt.training.results import CARD, METRICS, SUMMARY, read_summary
 from tokengt.training.spec import RUN_FILE, RunSpec, read_run
@@ -85,7 +86,8 @@ def outcome(path: Path) -> list[str]:
         return []
     summary = read_summary(path)
     lines = []
-    for values, label in ((summary.test, "test"), (summary.floor, "knowing only the training labels")):
+    known = "knowing only the training labels"
+    for values, label in ((summary.test, "test"), (summary.linear, LINEAR), (summary.floor, known)):
         if values:
             lines.append(f"{label}: {describe(_numbers(values))}")
     each = [value for value in summary.members if value is not None]

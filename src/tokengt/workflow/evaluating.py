@@ -78,12 +78,13 @@ def evaluate(
         else _frame_column(spec, data, smiles),
         targets=present,
         descriptors=spec.descriptors.names,
-        task=task.kind if spec.molecules is not None or task.kind == "multiclass" else None,
+        task=task.kind,
         level=spec.level,
         policy=spec.molecules or Recipe().policy,
+        attributes=spec.attributes,
     )
     with scratch_folder() as scratch:
-        store = open_data(data, recipe, scratch / "store", quiet=quiet, kept=False)
+        store = open_data(data, recipe, scratch / "store", quiet=quiet, kept=False, max_rejected=1.0)
         if store.manifest.level != spec.level:
             raise ValueError(f"the data has targets a {store.manifest.level}; this run predicts a {spec.level}")
         _check_alike(store, spec)

@@ -9,7 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splits import STANDARD, Fractions
 from tokengt.data.splitting import SplitRequest
 from tokengt.data.store import Store
@@ -40,6 +42,7 @@ class TrainOptions:
         devices: processes on this machine (``torchrun`` sets its own).
         strategy: how several processes share the model.
         workers: processes that prepare the file; None for all cores.
+        max_rejected: when a larger share of the rows than this cannot be read, nothing is trained.
         quiet: say nothing.
     """
 
@@ -52,6 +55,7 @@ class TrainOptions:
     devices: int = 1
     strategy: Strategy = "auto"
     workers: int | None = None
+    max_rejected: float = MAX_REJECTED
     quiet: bool = False
 
 
@@ -62,6 +66,8 @@ def train(
     data: Any,
     out: str | Path,
     *,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
     smiles: str | None = None,
     target: str | Sequence[str] = (),
     task: TaskKind | None = None,
@@ -81,11 +87,14 @@ def train(
     Args:
         data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, or a list of PyG data.
         out: the run folder to make.
+        valid: a table of its own for the validation part, with the columns of ``data``, which is then a table too.
+            Without it the validation part is taken out of ``data``.
+        test: a table of its own for the test part. With ``valid`` and without ``test``, there is no test part.
         smiles: the column of SMILES.
-        target: the column or columns to learn.
+        target: the column or columns to learn; a pattern such as ``NR-*``; or "all" for every column of numbers.
         task: regression, binary or multiclass; None to guess it from the labels.
-        split: random, scaffold, ``column:NAME`` for a column of train, valid and test, or given: what a store or PyG
-            masks say. By itself, what the data gives if it gives any, else random.
+        split: random, scaffold, scaffold-sorted, ``column:NAME`` for a column of train, valid and test, or given: what
+            a store or PyG masks say. By itself, what the data gives if it gives any, else random.
         preset: a name that ``tokengt presets`` lists. By itself, small-pretrained for molecules whose hydrogens are
             implicit, unless a setting changes the model; else small.
         model: a module of your own instead of a preset; its ``forward`` takes a :class:`tokengt.GraphBatch` and gives
@@ -117,10 +126,25 @@ def train(
         seed=seed,
         where=DeviceConfig(device, options.devices, options.strategy),
         workers=options.workers,
+        max_rejected=options.max_rejected,
         resume=resume,
         quiet=options.quiet,
     )
-    return run_request(data, Path(out), request)
+    return run_request(_with_files(data, valid, test, request.split), Path(out), request)
+
+
+def _with_files(data: Any, valid: str | Path | None, test: str | Path | None, split: SplitRequest) -> Any:
+    """The data together with the files of the other parts, where there are any."""
+    if valid is None and test is None:
+        return data
+    if not isinstance(data, (str, Path)):
+        raise ValueError(
+            f"data is a {type(data).__name__}; expected a file where valid and test are files of their own"
+        )
+    if split.folds or split.column is not None or split.kind == "given":
+        asked = f"{split.folds} folds are" if split.folds else f"the split {split.kind} is"
+        raise ValueError(f"{asked} asked for, but valid and test are files of their own; expected one of the two")
+    return SplitFiles(Path(data), *(None if file is None else Path(file) for file in (valid, test)))
 
 
 def finetune(run: str | Path, data: Any, out: str | Path, **wishes: Any) -> Predictor:
@@ -148,7 +172,14 @@ def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
     first, quiet = fabric.is_global_zero, request.quiet
 
     def opened(shown: bool) -> Store:
-        return open_data(data, recipe, out / STORE, workers=request.workers, quiet=quiet or not shown)
+        return open_data(
+            data,
+            recipe,
+            out / STORE,
+            workers=request.workers,
+            quiet=quiet or not shown,
+            max_rejected=request.max_rejected,
+        )
 
     say: Say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
     with ExitStack() as held:

@@ -8,6 +8,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tokengt.data.progress import progress_bar
 from tokengt.data.tables import Row, Table, open_table
 from tokengt.files import ready_to_write, write_whole, writing
 from tokengt.inference import Predictor
-from tokengt.interop.molecules import TextKind, canonical_smiles
+from tokengt.interop.molecules import MoleculePolicy, TextKind, canonical_smiles, pack_molecules
 from tokengt.level import Level
 from tokengt.models.passes import Over
 from tokengt.training import outputs
@@ -72,7 +73,15 @@ class _Columns:
         if name is None:
             assert table.text_column is not None
             return cls(table.columns.index(table.text_column), table.text_kind, descriptors)
-        return cls(table.place(name, "--smiles"), "smiles", descriptors)
+        return cls(table.place(name, "the smiles option"), "smiles", descriptors)
+
+    def look_like_row(self, cells_of_row: tuple[str, ...], policy: MoleculePolicy) -> bool:
+        """Whether these cells could be a row of the table: a molecule that can be read, and every descriptor."""
+        try:
+            _ = [cells.descriptor(cells_of_row[place]) for _, place in self.descriptors]
+        except cells.BadCell:
+            return False
+        return len(pack_molecules([cells_of_row[self.text]], policy, self.kind).kept) == 1
 
 
 def smiles_column(predictor: Predictor, table: Table, wanted: str | None) -> str | None:
@@ -110,6 +119,13 @@ class Chunk:
         if values is not None:
             out[torch.from_numpy(self.kept)] = values.double()
         return out
+
+
+def open_for(predictor: Predictor, source: Path, smiles: str | None) -> Table:
+    """The table, which notices a quote that takes in whole rows."""
+    table = open_table(source)
+    places, policy = _Columns.of(predictor, table, smiles), predictor.spec.molecules
+    return table if policy is None else table.guarded(partial(places.look_like_row, policy=policy))
 
 
 def chunks(predictor: Predictor, table: Table, smiles: str | None) -> Iterator[Chunk]:
@@ -178,7 +194,7 @@ def predict_file(
     if is_graph_source(source):
         _no_column(source, smiles)
         return _predict_graphs(predictor, source, out, draws, over)
-    table = open_table(source)
+    table = open_for(predictor, source, smiles)
     head, as_smiles = _visible(table)
     names = outputs.unused([*outputs.columns(predictor.task, _has_spread(predictor, draws)), "reason"], head)
     # The file is read once more just to count its rows, so that the progress bar can say how long it will take.
@@ -190,7 +206,7 @@ def predict_file(
         writer.writerow([*head, *names])
         for chunk in chunks(predictor, table, smiles):
             predictions, problems = _predicted(predictor, chunk, draws, over)
-            inputs = _shown_cells(chunk.rows, table, as_smiles)
+            inputs = _shown_cells(predictor, chunk.rows, table, as_smiles)
             reasons = _reasons(chunk, problems)
             writer.writerows([*a, *b, c] for a, b, c in zip(inputs, predictions, reasons, strict=True))
             rows, bad = rows + len(chunk.rows), bad + len(problems)
@@ -218,7 +234,7 @@ def _has_spread(predictor: Predictor, draws: int) -> bool:
 
 def _no_column(source: Path, smiles: str | None) -> None:
     if smiles is not None:
-        raise ValueError(f"{source} holds graphs and no table of molecules: --smiles means nothing there")
+        raise ValueError(f"{source} holds graphs and no table of molecules: a column of SMILES means nothing there")
 
 
 def _predicted(predictor: Predictor, chunk: Chunk, draws: int, over: Over) -> tuple[list[list[str]], dict[int, str]]:
@@ -245,12 +261,12 @@ def _visible(table: Table) -> tuple[list[str], bool]:
     return [smiles if name == table.text_column else name for name in table.columns], True
 
 
-def _shown_cells(found: Sequence[Row], table: Table, as_smiles: bool) -> list[tuple[str, ...]]:
-    rows = [row.cells for row in found]
-    if not as_smiles or table.text_column is None:
+def _shown_cells(predictor: Predictor, found: Sequence[Row], table: Table, as_smiles: bool) -> list[tuple[str, ...]]:
+    rows, policy = [row.cells for row in found], predictor.spec.molecules
+    if not as_smiles or table.text_column is None or policy is None:
         return rows
     place = table.columns.index(table.text_column)
-    texts = canonical_smiles([row[place] for row in rows], kind=table.text_kind)
+    texts = canonical_smiles([row[place] for row in rows], policy.of_whole, table.text_kind)
     return [(*row[:place], text or "", *row[place + 1 :]) for row, text in zip(rows, texts, strict=True)]
 
 
@@ -304,7 +320,7 @@ def embed_file(
     if is_graph_source(source):
         _no_column(source, smiles)
         return _embed_graphs(predictor, source, out)
-    table = open_table(source)
+    table = open_for(predictor, source, smiles)
     head, as_smiles = _visible(table)
     total = sum(1 for _ in table.rows())
     if not total:
@@ -316,7 +332,9 @@ def embed_file(
             values = chunk.spread_out(own, predictor.width if own is None else own.shape[1]).float().numpy()
             problems = chunk.told(predictor, own, "graph")
             lines = np.array([row.line for row in chunk.rows], dtype=np.int64)
-            add(Vectors(_shown_cells(chunk.rows, table, as_smiles), lines, values, _reasons(chunk, problems)))
+            add(
+                Vectors(_shown_cells(predictor, chunk.rows, table, as_smiles), lines, values, _reasons(chunk, problems))
+            )
             bad, overflowed = bad + len(problems), overflowed + len(problems) - len(chunk.problems)
             advance(len(chunk.rows))
     return Predicted(total, bad, overflowed)

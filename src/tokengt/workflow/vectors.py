@@ -123,7 +123,7 @@ class _Parquet:
         if self.writer is None:
             from pyarrow import parquet
 
-            self.writer = parquet.ParquetWriter(self.file, table.schema)
+            self.writer = parquet.ParquetWriter(self.file, table.schema, write_page_checksum=True)
         self.writer.write_table(table)
 
     def close(self) -> None:
