@@ -287,8 +287,12 @@ def _construct(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     return cls(**{name: value for name, value in values.items() if fields[name].init})
 
 
-# A class's annotations stay as they are, and working them out costs more than all else of a small config.
-_hints = functools.cache(get_type_hints)
+def _hints(cls: Any) -> dict[str, Any]:
+    """The class's annotations. They stay as they are, and working them out is most of the work of a small config."""
+    return _known_hints(cls)
+
+
+_known_hints = functools.cache(get_type_hints)
 
 
 def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:

@@ -31,6 +31,7 @@ class LabelledGraphs:
     number in the source, counted from 1; ``rejected``: (number, reason) of the graphs that are left out.
     ``integers``: whether the source keeps all its labels as integers or booleans. ``classes``: with them a target is
     the place of its class in this tuple. ``attributes``: which attributes became features, where they have names.
+    ``files``: the name of each graph's file, in the order of their numbers, where each has its own.
     """
 
     graphs: GraphBatch
@@ -43,6 +44,7 @@ class LabelledGraphs:
     integers: bool = False
     classes: tuple[str, ...] | None = None
     attributes: Attributes | None = None
+    files: tuple[str, ...] = ()
 
     def for_task(self, task: TaskKind | None) -> "tuple[LabelledGraphs, str | None]":
         """The labels as the task reads them, and the sentence that a person should read about it, if there is one.
