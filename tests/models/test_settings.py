@@ -215,6 +215,9 @@ def test_special_tokens_come_first_in_every_graph(graph_token: bool, null_token:
     assert (tokens.graph_rows is None) == (not graph_token)
     if graph_token:
         assert torch.equal(tokens.graph, tokens.values[[0, special + 3]])
+    else:
+        with pytest.raises(ValueError, match=r"there is no \[graph\] token"):
+            _ = tokens.graph
 
 
 @effects.of(TokensConfig, "type_ids")

@@ -175,6 +175,18 @@ def test_accumulated_parts_are_smaller_and_the_step_is_the_same() -> None:
     assert cut_up.weights == pytest.approx(seen.weights, rel=1e-14)
 
 
+@effects.of(TrainingConfig, "accumulate")
+def test_parts_without_a_graph_add_nothing_to_the_step() -> None:
+    """Two graphs in five parts. A part without any runs a graph at weight zero, as a process without any has to."""
+    whole, _, seen = trained(PLAIN, data(2))
+    parts, module, cut_up = trained(replace(PLAIN, accumulate=5), data(2))
+    assert [len(batch) for batch in module.batches] == [1] * 15
+    assert cut_up.gradients == pytest.approx(seen.gradients, rel=1e-14)
+    assert [record["train_loss"] for record in parts.state.records] == pytest.approx(
+        [record["train_loss"] for record in whole.state.records], rel=1e-14
+    )
+
+
 @effects.of(TrainingConfig, "learning_rate")
 def test_the_learning_rate_is_the_length_of_the_first_step() -> None:
     """The first step of Adam is the rate times the sign of the gradient; the rest follow its formula."""
