@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.effects import Effects
+from tests.training.stores import molecule_store
 from tokengt import Graph, GraphBatch
 from tokengt.data.splits import Split
 from tokengt.models.own import as_model
@@ -21,6 +22,8 @@ from tokengt.training.loop import Trainer
 from tokengt.training.parts import Parts, cut
 from tokengt.training.processes import DeviceConfig, make_fabric
 from tokengt.training.progress import Progress
+from tokengt.training.request import TrainRequest
+from tokengt.training.resolve import resolve
 from tokengt.training.tasks import Task
 
 effects = Effects(TrainingConfig)
@@ -382,3 +385,38 @@ def test_checkpoints_are_written_when_so_many_seconds_have_passed(
         trained(config, data(11), folder=tmp_path / str(seconds))
         assert written == steps
     assert checkpoint.read_newest(tmp_path / "25.0" / "checkpoints")[0] is not None
+
+
+@effects.of(TrainingConfig, "metric", "loss")
+def test_metric_and_loss_are_those_of_the_task_that_is_trained(tmp_path: Path) -> None:
+    def task(**asked: Any) -> Task:
+        request = TrainRequest(settings={f"training.{name}": value for name, value in asked.items()})
+        return resolve(request, molecule_store(), None, tmp_path, lambda sentence: None)[0].spec.task
+
+    assert (task().metric, task().loss) == ("rmse", "mse")
+    assert (task(metric="mae").metric, task(metric="mae").loss) == ("mae", "mse")
+    assert (task(loss="huber").metric, task(loss="huber").loss) == ("rmse", "huber")
+
+
+@effects.of(TrainingConfig, "metric")
+def test_the_metric_chooses_the_epoch() -> None:
+    """Labels 2.9, 2.9, 2.9 and 0: the absolute error is least at w = 2.9, in epoch 1, the square at their mean, 2.175."""
+    parts = data(valid_label=2.9)
+    parts.valid.targets[-1] = 0.0
+    best = {}
+    for metric in ("mae", "rmse"):
+        module = OneNumber()
+        fabric = make_fabric(DeviceConfig("cpu"), "float64")
+        asked = replace(PLAIN, epochs=10, metric=metric)
+        best[metric] = Trainer(fabric, as_model(module), parts, replace(TASK, metric=metric), asked).run().best_epoch
+        assert module.w.item() == pytest.approx(START - 0.1 * best[metric], abs=0.02)
+    assert best == {"mae": 1, "rmse": 8}
+
+
+@effects.of(TrainingConfig, "loss")
+@pytest.mark.parametrize(("loss", "sums"), [("mse", 0.25 + 9), ("mae", 0.5 + 3), ("huber", 0.125 + 2.5)])
+def test_the_loss_by_hand(loss: str, sums: float) -> None:
+    """Errors of 0.5 and -3: Huber's is half the square up to 1, and a line of slope 1 from there."""
+    task = replace(TASK, loss=loss)
+    output, labels = torch.tensor([[0.5], [-2.0]]), torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    assert task.loss_sum(output, labels).item() == pytest.approx(sums)

@@ -31,8 +31,8 @@ class LabelledGraphs:
     number in the source, counted from 1; ``rejected``: (number, reason) of the graphs that are left out.
     ``integers``: whether the source keeps all its labels as integers or booleans. ``classes``: with them a target is
     the place of its class in this tuple. ``unread``: attributes of numbers that no model will read, with their level.
-    ``attributes``: which attributes became features, where they have names. ``files``: the name of each graph's file, in
-    the order of their numbers, where each has its own.
+    ``attributes``: which attributes became features, where they have names. ``files``: the name of each graph's file,
+    in the order of their numbers, where each has its own.
     """
 
     graphs: GraphBatch

@@ -39,8 +39,8 @@ class TrainingConfig:
         compile: put the Transformer's blocks through ``torch.compile``: a wait at the start, then faster on a GPU.
         cuda_graphs: with ``compile``, on one GPU: record the encoder's kernels and replay them, so that the host keeps
             up. Batches are filled up to one of few sizes for this, by half a percent of their tokens on average.
-        checkpoint_seconds: time between two checkpoints, which are written beside training, and at its end. A resumed run
-            repeats the unbroken one from any of them, so that more of them save time after a kill and nothing else.
+        checkpoint_seconds: time between two checkpoints, which are written beside training, and at its end. A resumed
+            run repeats the unbroken one from any of them: more of them save time after a kill and nothing else.
     """
 
     epochs: int = 0
