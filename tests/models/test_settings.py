@@ -447,11 +447,11 @@ def test_a_domain_refuses_what_written_weights_were_not_made_for() -> None:
     for graph in (pair(1.5), pair(nodes=3)):
         assert torch.isfinite(plain(graph)).all()
     assert guarded(pair()).shape == (1, 1)
-    with pytest.raises(ValueError, match="input of size 1.5 is above the input_bound of 1 "):
+    with pytest.raises(ValueError, match=r"input of size 1\.5 is above the input_bound of 1 "):
         guarded(pair(1.5))
     with pytest.raises(ValueError, match="tensors of 2 nodes"):
         guarded(pair(nodes=3))
-    with pytest.raises(ValueError, match="which the sharpness of 7.5 multiplies"):
+    with pytest.raises(ValueError, match=r"which the sharpness of 7\.5 multiplies"):
         guarded(pair(), node_ids=torch.ones(2, 3))
     wider = replace(config, domain=Domain(3, 2.0, 7.5)).build().eval()
     assert wider(pair(1.5, nodes=3)).shape == (1, 1)

@@ -80,9 +80,14 @@ class TrainingConfig:
         for name in ("epochs", "batch_size", "batch_tokens", "patience"):
             if getattr(self, name) > _LARGEST:
                 raise ValueError(f"training.{name} is {getattr(self, name)}; expected at most {_LARGEST:,}")
-        for name, allowed in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
+        for name, allowed in (
+            ("schedule", get_args(Schedule)),
+            ("precision", get_args(Precision)),
+            ("loss", (None, *get_args(Loss))),
+        ):
             if getattr(self, name) not in allowed:
-                raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+                words = ", ".join(map(str, allowed))
+                raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {words}")
         if self.metric is not None:
             object.__setattr__(self, "metric", _metric_name(self.metric))
         _ = self.batching  # Building it checks batch_size, batch_tokens and accumulate.
