@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
+from tokengt.config import near
 from tokengt.data.batching import evaluation_batches, tokens_at_once
+from tokengt.data.datasets import bundled
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
 from tokengt.interop.smiles import batch_of_molecules
@@ -29,6 +31,11 @@ from tokengt.training.tasks import Task
 # The square of anything larger, times a weight, overflows float32; a layer norm would then make zeros of it, and a
 # prediction that depends on nothing.
 _LARGEST_INPUT = 1e15
+
+
+# Runs that come with the package, and their folder in data/bundled; ``pretrained:NAME`` is one of them.
+TRAINED = {"gap": "gap"}
+_PREFIX = "pretrained"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +103,14 @@ class Predictor:
 
     @classmethod
     def load(cls, folder: str | Path, device: Device = "auto", model: nn.Module | None = None) -> "Predictor":
-        """Read a run. A run of your own module needs it again: ``model`` gets the run's weights.
+        """Read a run, or one of :data:`TRAINED` by its name, as in ``pretrained:gap``.
+
+        A run of your own module needs it again: ``model`` gets the run's weights.
 
         Raises:
             ValueError: one sentence: the folder holds no finished run, or not as it was written.
         """
-        folder = Path(folder)
+        folder = _found(folder)
         spec, homes = read_members(folder)
         where = torch.device(DeviceConfig(device).resolved)
         members = []
@@ -280,6 +289,16 @@ def load(folder: str | Path, device: Device = "auto", model: nn.Module | None = 
     A run of your own module needs one like it, whose weights are replaced: ``tokengt.load(run, model=MyModule(...))``.
     """
     return Predictor.load(folder, device, model)
+
+
+def _found(run: str | Path) -> Path:
+    """The folder of a run; that of one which comes with the package is told by its name."""
+    prefix, colon, name = str(run).partition(":")
+    if not colon or prefix != _PREFIX:
+        return Path(run)
+    if name not in TRAINED:
+        raise ValueError(f"{run} does not come with tokengt{near(name, TRAINED)}; expected one of {', '.join(TRAINED)}")
+    return bundled(TRAINED[name])
 
 
 def _restored(home: Path, config: ModelConfig, given: nn.Module | None, device: torch.device) -> Model:
