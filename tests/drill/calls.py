@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 SERVER = Path(__file__).with_name("server.py")
-# A call hangs that works longer than this, takes longer by the clock, or does nothing for so long: all inputs are small.
+# A call hangs that works for longer than this, takes longer by the clock, or does nothing for so long.
 CPU_SECONDS, WALL_SECONDS, IDLE_SECONDS = 20, 180, 12
 # Memory that a call may take beyond what the imported libraries have.
 MEGABYTES = 3000

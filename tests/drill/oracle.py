@@ -138,7 +138,7 @@ def _held(store: Path, asked: Asked) -> _Held:
             _label(value, names) for value, names in zip(tensors["targets"][place].tolist(), classes, strict=True)
         )
         part = int(tensors["split"][place]) if asked.split is not None else None
-        good[line] = Meaning(line, targets, atoms[place], edges[place] // 2, part)
+        good[line] = Meaning(line, targets, atoms[place], edges[place] / 2, part)
     return _Held(good, lines, _rejected(store / "rejected.csv", manifest["rejected"]), manifest["source"]["rows"])
 
 

@@ -1,7 +1,7 @@
 """Runs the command many times: one process that has everything imported forks a child for each call.
 
-Starting Python and importing torch takes seconds, a fork some milliseconds. This file is run as a program of its own, and
-talks in lines of JSON. The parent imports and runs no tensor operation, so that no thread is lost in the fork.
+Starting Python and importing torch takes seconds, a fork some milliseconds. This file is run as a program of its own,
+and talks in lines of JSON. The parent imports and runs no tensor operation, so that no thread is lost in the fork.
 """
 
 import contextlib

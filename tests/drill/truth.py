@@ -173,7 +173,7 @@ class Meaning:
     line: int
     targets: tuple[float | str | None, ...]
     atoms: int
-    bonds: int
+    bonds: float
     part: int | None
 
 
