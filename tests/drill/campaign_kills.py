@@ -106,7 +106,7 @@ def _judged(answer: Answer, kill: int) -> list[Fault]:
         lines = answer.stderr.strip().split("\n")
         if "Traceback" in answer.stderr or not lines[-1].startswith("tokengt: "):
             return [Fault("traceback", "Ctrl-C is answered by more than a sentence", str(answer))]
-        if "--resume" in lines[-1] and answer.arguments[0] in ("predict", "embed") and "others" not in lines[-1]:
+        if "--resume" in lines[-1] and answer.arguments[0] in ("predict", "embed"):
             return [Fault("manners", "--resume is advised where there is none", str(answer))]
         return []
     return judged(answer)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.drill.case import Case
 from tests.drill.oracle import Fault, check_folder, judged, snapshot
@@ -91,6 +92,18 @@ SETTINGS = (
     "model..dim",
     "seed",
 )
+# Sizes that cannot be built, and the first to be tried.
+HUGE = tuple(
+    (name, value)
+    for name in (
+        "model.dim",
+        "model.encoder.num_layers",
+        "model.encoder.num_heads",
+        "model.encoder.mlp_dim",
+        "model.identifiers.dim",
+    )
+    for value in ("1000000", "1000000000", "1" + "0" * 30)
+)
 SETTING_VALUES = (
     *NUMBERS,
     "softmax",
@@ -131,7 +144,18 @@ def play(case: Case) -> list[Fault]:
     before = snapshot(case.folder)
     answer = case.call(*words)
     faults = judged(answer, may_fail=verb == "verify")
-    return faults or check_folder(answer, before, ("out", "out.csv", "v.npz", "v.csv", "benchmarks", "results"))
+    if answer.done and verb == "embed" and (case.folder / words[-1]).is_file():
+        faults += _wrong_kind(case.folder / words[-1], str(answer))
+    return faults or check_folder(
+        answer, before, ("out", "out.csv", "v.npz", "v.csv", "v.parquet", "v.NPZ", "benchmarks")
+    )
+
+
+def _wrong_kind(path: Path, call: str) -> list[Fault]:
+    """Vectors are of the kind that their file's name says."""
+    begin = {".npz": b"PK", ".parquet": b"PAR1", ".csv": b"line"}[path.suffix.lower()]
+    first = path.read_bytes()[:4]
+    return [] if first.startswith(begin) else [Fault("silent", f"{path.name} begins with {first!r}", call)]
 
 
 def _shake(words: list[str], rng: random.Random) -> None:
@@ -219,7 +243,9 @@ def _train(case: Case) -> list[str]:
 def _train_set(case: Case) -> list[str]:
     words = ["train", str(case.shop.molecules), "--target", "y", "--out", "out", *TINY]
     for _ in range(case.rng.choice((1, 1, 2))):
-        words.append(f"--set={case.rng.choice(SETTINGS)}={case.rng.choice(SETTING_VALUES)}")
+        huge = case.rng.random() < 0.1
+        name, value = case.rng.choice(HUGE) if huge else (case.rng.choice(SETTINGS), case.rng.choice(SETTING_VALUES))
+        words.append(f"--set={name}={value}")
     if case.rng.random() < 0.05:
         words.append("--set=nothing")
     return words
@@ -325,7 +351,7 @@ def _other(case: Case) -> list[str]:
 VERBS = {
     "prepare": (6, _prepare),
     "train": (6, _train),
-    "train --set": (8, _train_set),
+    "train --set": (12, _train_set),
     "finetune": (3, _finetune),
     "predict": (5, _predict),
     "evaluate": (3, _evaluate),

@@ -4,7 +4,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.drill.case import Case
@@ -16,13 +16,14 @@ from tests.drill.workshop import TINY
 class Place:
     """A path to hand over. ``usable``: True where the call must work, False where it must be refused, None for either.
 
-    ``outputs``: what may change besides, such as the file that a link leads to.
+    ``outputs``: what a call that ends well may have written; by itself the path.
     """
 
     path: str
     usable: bool | None
     what: str
-    outputs: tuple[str, ...] = field(default=())
+    outputs: tuple[str, ...] | None = None
+    options: tuple[str, ...] = ()
 
 
 def play(case: Case) -> list[Fault]:
@@ -33,7 +34,7 @@ def play(case: Case) -> list[Fault]:
     source = place.path if not into else str(case.shop.molecules)
     out = place.path if into else f"out{suffix if verb != 'train' else ''}"
     before = snapshot(case.folder)
-    answer = case.call(*_words(case, verb, source, out))
+    answer = case.call(*_words(case, verb, source, out), *(place.options if verb in ("predict", "embed") else ()))
     faults = judged(answer)
     if faults:
         return faults
@@ -44,7 +45,7 @@ def play(case: Case) -> list[Fault]:
         wrong = "is taken"
     if wrong:
         faults.append(Fault("silent", f"{verb}: {place.what} as {'output' if into else 'input'} {wrong}", str(answer)))
-    found = check_folder(answer, before, (out, *place.outputs))
+    found = check_folder(answer, before, (out,) if place.outputs is None else place.outputs)
     return faults + [Fault(fault.kind, f"{place.what}: {fault.what}", fault.call) for fault in found]
 
 
@@ -171,6 +172,55 @@ def _new(case: Case, suffix: str) -> Place:
     return Place(name, True, "a new name", (name.removeprefix("./"), "deep"))
 
 
+def _link_to_new(case: Case, suffix: str) -> Place:
+    """A link is followed: what it leads to is written, and the link stays one."""
+    (case.folder / f"link{suffix}").symlink_to(f"target{suffix}")
+    return Place(f"link{suffix}", None, "a link to a new file", (f"target{suffix}",))
+
+
+def _forced_link(case: Case, suffix: str) -> Place:
+    (case.folder / f"target{suffix}").write_text("old")
+    (case.folder / f"link{suffix}").symlink_to(f"target{suffix}")
+    return Place(f"link{suffix}", None, "a link to a file, and --force", (f"target{suffix}",), ("--force",))
+
+
+def _forced_device(case: Case, suffix: str) -> Place:
+    made = _device(case, suffix)
+    return Place(made.path, False, "a device, and --force", (), ("--force",))
+
+
+def _with_a_store(case: Case, suffix: str) -> Place:
+    """A folder in which somebody keeps a store, under the name that a training would give its own."""
+    case.shop.copy(case.shop.store, case.folder / "proj" / "store")
+    return Place(
+        "proj" if not suffix else f"proj/out{suffix}", None, "a folder with a store of mine", _new_in_proj(suffix)
+    )
+
+
+def _new_in_proj(suffix: str) -> tuple[str, ...]:
+    names = (
+        "checkpoints",
+        "config.json",
+        "run.json",
+        "model.safetensors",
+        "metrics.jsonl",
+        "split.csv",
+        "summary.json",
+    )
+    files = (
+        *names,
+        "predictions.csv",
+        "README.md",
+        "curves.png",
+        "parity.png",
+        "members",
+        ".store",
+        "data",
+        f"out{suffix}",
+    )
+    return tuple(f"proj/{name}" for name in files)
+
+
 INPUTS: tuple[Callable[[Case, str], Place], ...] = (
     _fifo,
     _socket,
@@ -198,4 +248,9 @@ OUTPUTS: tuple[Callable[[Case, str], Place], ...] = (
     _link_to_existing,
     _the_input,
     _new,
+    _link_to_new,
+    _forced_link,
+    _forced_device,
+    _with_a_store,
+    _with_a_store,
 )

@@ -13,6 +13,8 @@ from tests.drill.oracle import Fault, check_folder, check_predictions, check_sto
 from tests.drill.tables import Table, table
 from tests.drill.truth import Asked, predictable
 
+# Seconds of work that no table of the drill needs; its rows are few.
+SLOW = 8
 # A call, what is wrong with its result, and what it was asked to write.
 Called = tuple[Answer, Callable[[], list[Fault]], list[str]]
 
@@ -22,6 +24,8 @@ def play(case: Case) -> list[Fault]:
     before = snapshot(case.folder)
     (way,) = case.rng.choices((_prepare, _predict, _predict_described, _embed, _evaluate), (10, 5, 2, 1, 1))
     answer, check, outputs = way(case, made)
+    if answer.cpu > SLOW:
+        return [Fault("hang", f"{made.what or made.path.name} takes {answer.cpu:.0f} s of work", str(answer))]
     return judged(answer) or [*check(), *check_folder(answer, before, outputs)]
 
 
@@ -45,7 +49,8 @@ def _asked(case: Case, made: Table) -> Asked:
     if "b" not in columns:
         return Asked(targets=("y",) if rng.random() < 0.8 else ())
     task = rng.choice((None, None, None, "regression", "binary", "multiclass"))
-    targets = {"binary": ("b",), "multiclass": ("c",)}.get(task or "", rng.choice((("y",), ("y", "y2"), ())))
+    bits = "y" if rng.random() < 0.3 else "b"
+    targets = {"binary": (bits,), "multiclass": ("c",)}.get(task or "", rng.choice((("y",), ("y", "y2"), ())))
     if task == "regression" and not targets:
         task = None
     return Asked(

@@ -51,24 +51,25 @@ _RAW: tuple[bytes, ...] = (
 )
 
 
-def edited(content: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """The file with one edit, and what was done."""
+def edited(content: bytes, rng: random.Random, field: int) -> tuple[bytes, str]:
+    """The file with one edit, most often of its field of this number, and what was done."""
     if rng.random() < 0.12:
         raw = rng.choice(_RAW)
         return raw, f"the file is {raw[:20]!r}"
     if rng.random() < 0.04:
         return content[: rng.randrange(len(content))], "the file is torn"
     data = json.loads(content)
-    path = rng.choice(list(_paths(data)))
+    path = fields(data)[field]
     changed, what = _changed(copy.deepcopy(data), path, rng)
     return json.dumps(changed, indent=2).encode(), what
 
 
-def _paths(data: Any, path: tuple[Any, ...] = ()) -> "list[tuple[Any, ...]]":
+def fields(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to every field, nested ones too."""
     found = [path] if path else []
     places = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for place, inner in places:
-        found += _paths(inner, (*path, place))
+        found += fields(inner, (*path, place))
     return found
 
 

@@ -80,6 +80,7 @@ DESCRIPTORS: Mapping[str, float | None] = {
     "0.5": 0.5,
     "-3": -3.0,
     "1e3": 1e3,
+    "1e30": 1e30,
     " 4": 4.0,
     "": None,
     "nan": None,
@@ -188,7 +189,7 @@ def meaning(row: Row, asked: Asked) -> Meaning | None:
         if asked.task == "multiclass":
             targets.append(CLASSES[text])
             continue
-        value = (BITS if asked.task == "binary" else NUMBERS)[text]
+        value = bit(text) if asked.task == "binary" else NUMBERS[text]
         if value is None:
             return None
         targets.append(value)
@@ -198,6 +199,17 @@ def meaning(row: Row, asked: Asked) -> Meaning | None:
     if asked.split is not None and part is None:
         return None
     return Meaning(row.line, tuple(targets), *MOLECULES[smiles], part)
+
+
+def bit(text: str) -> float | None:
+    """A cell as 0 or 1, also where its column holds any numbers."""
+    value = BITS[text] if text in BITS else NUMBERS[text]
+    return value if value is None or math.isnan(value) or value in (0.0, 1.0) else None
+
+
+def overflows(row: Row, descriptors: Sequence[str]) -> bool:
+    """Whether a descriptor is so far from all others that no prediction need be finite; then there is a reason."""
+    return not row.broken and any(abs(DESCRIPTORS[row.cells[name]] or 0.0) > 1e6 for name in descriptors)
 
 
 def predictable(row: Row, descriptors: Sequence[str]) -> bool:
