@@ -16,6 +16,7 @@ from tests.drill import (
     campaign_options,
     campaign_paths,
     campaign_tables,
+    campaign_training,
 )
 from tests.drill.case import Play, played
 from tests.drill.oracle import KINDS, Fault
@@ -36,6 +37,7 @@ CAMPAIGNS: Mapping[str, Campaign] = {
     "tables": Campaign("tables of molecules (CSV, TSV, SMI, SDF, Parquet)", campaign_tables.play, 1100, 50),
     "graphs": Campaign("graphs (NetworkX JSON, PyG)", campaign_graphs.play, 500, 50),
     "options": Campaign("command lines", campaign_options.play, 600, 40),
+    "training": Campaign("data that nobody should train on", campaign_training.play, 120, 20),
     "paths": Campaign("paths that are no plain files", campaign_paths.play, 300, 50),
     "edits": Campaign("edits of our own JSON", campaign_edits.play, 700, 50),
     "flips": Campaign("damaged files of runs and stores", campaign_flips.play, 540, 36),
