@@ -126,6 +126,9 @@ def _add_row(rng: random.Random, text: _Text, columns: Sequence[str], hostile: f
         broken = True
     elif chance < hostile + 0.05:
         written += ["", ""]
+    if broken:
+        # A row of a wrong shape over several lines may as well be several rows: nobody can tell.
+        written = [" ".join(text.split()) if set(text) & set("\r\n") else text for text in written]
     if chance > 0.99:
         place = columns.index("note")
         written[place] = "long " * 40_000
@@ -385,13 +388,16 @@ def sdf(rng: random.Random, folder: Path) -> Table:
         text.append(f"{block}{fields}$$$$\n")
         rows.append(Row(number, cells, broken))
     verdict: Verdict = "read"
-    spoiled_at = rng.randrange(len(rows) - 1)
     if rng.random() < 0.15:
-        # Without its end a record takes the next one in: neither may vanish without a word.
-        text[spoiled_at] = text[spoiled_at].replace("$$$$\n", "")
+        # Without its end a record takes the next one in: it is one record then, and a bad one.
+        place = rng.randrange(len(rows) - 1)
+        text[place] = text[place].replace("$$$$\n", "")
         verdict = "doubtful"
-        for place in (spoiled_at, spoiled_at + 1):
-            rows[place] = replace(rows[place], doubtful=True)
+        rows = [
+            *rows[:place],
+            replace(rows[place], broken=True),
+            *(replace(row, line=row.line - 1) for row in rows[place + 2 :]),
+        ]
     whole = "".join(text)
     if rng.random() < 0.2:
         whole = whole.removesuffix("$$$$\n")
