@@ -316,7 +316,7 @@ def _binary_junk(rng: random.Random, folder: Path) -> Table:
 def _another_kind(rng: random.Random, folder: Path) -> Table:
     """A good table under the name of another kind of file."""
     made, _ = _plain(rng, folder)
-    path = folder / rng.choice(("t.parquet", "t.sdf", "t.xlsx", "t", "t.json", "t.csv.zip", "t.pt", "t.CSV.bz2"))
+    path = folder / rng.choice(("t.parquet", "t.xlsx", "t", "t.json", "t.csv.zip", "t.pt", "t.CSV.bz2"))
     made.path.rename(path)
     return replace(made, path=path, verdict="refused", what="another kind of file")
 
