@@ -13,7 +13,7 @@ from safetensors.numpy import load
 from tests.drill.calls import Answer
 from tests.drill.case import Case
 from tests.drill.graphs import GraphSource, json_folder, pyg_file
-from tests.drill.oracle import MOST_REJECTED, Fault, check_folder, judged, snapshot
+from tests.drill.oracle import MOST_REJECTED, Fault, check_folder, judged, rejected_rows, snapshot
 
 # A call, what is wrong with its result, and what it was asked to write.
 Called = tuple[Answer, Callable[[], Iterable[str]], str]
@@ -68,10 +68,7 @@ def _wrong_store(answer: Answer, source: GraphSource, store: Path) -> Iterator[s
     manifest = json.loads((store / "manifest.json").read_bytes())
     tensors = load((store / "graphs.safetensors").read_bytes())
     lines = tensors["lines"].tolist()
-    rejected = {}
-    if (store / "rejected.csv").exists():
-        text = io.StringIO((store / "rejected.csv").read_text(), newline="")
-        rejected = {int(row["line"]): row["reason"] for row in csv.DictReader(text)}
+    rejected = dict(rejected_rows(store / "rejected.csv"))
     if manifest["source"]["rows"] != len(source.graphs) or len(lines) + len(rejected) != len(source.graphs):
         yield f"{len(lines)} kept and {len(rejected)} rejected of {len(source.graphs)}"
     features = tensors.get("node_features")

@@ -149,15 +149,19 @@ def _label(value: float, classes: Sequence[str] | None) -> float | str | None:
 
 
 def _rejected(path: Path, count: int) -> dict[int, str]:
-    if not path.exists():
-        rows: list[dict[str, str]] = []
-    else:
-        # NUL bytes and line breaks in cells come back as they were, so the file is read as strictly as it can be.
-        rows = list(csv.DictReader(io.StringIO(path.read_bytes().decode(), newline=""), strict=True))
-    found = {int(row["line"]): row["reason"] for row in rows}
+    rows = rejected_rows(path)
+    found = dict(rows)
     if len(rows) != count or len(found) != count:
         raise ValueError(f"rejected.csv has {len(rows)} rows, the manifest says {count}")
     return found
+
+
+def rejected_rows(path: Path) -> list[tuple[int, str]]:
+    """Line (or number of the graph) and reason of every rejected row, read as strictly as CSV can be."""
+    if not path.exists():
+        return []
+    _, *rows = csv.reader(io.StringIO(path.read_bytes().decode(), newline=""), strict=True)
+    return [(int(line), reason) for line, reason, *_ in rows]
 
 
 def _differences(rows: Sequence[Row], asked: Asked, held: _Held) -> Iterator[str]:
