@@ -18,7 +18,7 @@ demo test slow drill: export OMP_NUM_THREADS = 1
 # --resume: a second demo finds the first one's run, a stopped one goes on.
 demo: $(STAMP)
 	$(BIN)/tokengt train $(BUNDLED)/esol.csv.xz --smiles smiles --target logSolubility --out runs/esol --resume
-	$(BIN)/tokengt predict runs/esol $(BUNDLED)/new_molecules.csv --out runs/predictions.csv
+	$(BIN)/tokengt predict runs/esol $(BUNDLED)/new_molecules.csv --out runs/predictions.csv --force
 	@echo
 	@echo "Now open:"
 	@echo "  runs/esol/parity.png        predicted against measured solubility of the test molecules"

@@ -144,7 +144,7 @@ def train(device: str, out: Path, training: TrainingConfig) -> None:
     trainer.run(resume=True)
     best = TokenGT(config)
     best.load_state_dict(trainer.best)
-    best.save_pretrained(out / "model")
+    best.save_pretrained(out / "model", overwrite=True)
     for old in (out / "checkpoints").iterdir():
         old.unlink()
 
@@ -157,7 +157,7 @@ def bundle(model: Path) -> None:
     starting.load_state_dict(starting.state_dict() | encoder)
     for weight in starting.head.parameters():
         torch.nn.init.zeros_(weight)
-    starting.save_pretrained(bundled(PRETRAINED["small-pretrained"]))
+    starting.save_pretrained(bundled(PRETRAINED["small-pretrained"]), overwrite=True)
 
 
 def main() -> None:

@@ -62,7 +62,10 @@ def test_hypergraphs_collate_select_and_unbatch() -> None:
 
 
 def test_small_hyperedges_become_all_orderings() -> None:
-    graph = Graph.from_hyperedges([[0, 1], [2, 0, 1], [3], [0, 1, 2, 3]], num_nodes=4, order=3)
+    features = torch.tensor([[20.0], [30.0], [10.0], [40.0]])
+    graph = Graph.from_hyperedges(
+        [[0, 1], [2, 0, 1], [3], [0, 1, 2, 3]], hyperedge_features=features, num_nodes=4, order=3
+    )
     assert graph.order == 3
     tuples = [tuple(column) for column in graph.edge_index.T.tolist()]
     assert {t for t in tuples if set(t) == {0, 1}} == {
@@ -72,6 +75,11 @@ def test_small_hyperedges_become_all_orderings() -> None:
     assert (3, 3, 3) in tuples
     assert len(tuples) == 13
     assert graph.hyperedge_nodes.tolist() == [0, 1, 2, 3]
+    # Every tuple has the features of the hyperedge that it came from, and the large one keeps its own.
+    assert graph.edge_features is not None
+    assert graph.edge_features.flatten().tolist() == [10.0 * len(set(t)) for t in tuples]
+    assert graph.hyperedge_features is not None
+    assert graph.hyperedge_features.tolist() == [[40.0]]
 
 
 def test_extras_travel() -> None:
@@ -79,6 +87,24 @@ def test_extras_travel() -> None:
     batch = GraphBatch.collate([graph, Graph(num_nodes=1)])
     assert batch[0].extras["name"] == "water"
     assert batch.select([1, 0])[1].extras["name"] == "water"
+
+
+def test_a_graph_moved_to_a_device_keeps_all_it_has() -> None:
+    graph = Graph(
+        torch.ones(3, 2),
+        torch.tensor([[0, 1], [1, 2]]),
+        torch.rand(2, 1),
+        hyperedge_nodes=torch.tensor([0, 2]),
+        hyperedge_offsets=torch.tensor([0, 2]),
+        hyperedge_features=torch.rand(1, 4),
+        graph_features=torch.rand(1, 5),
+        extras={"name": "water", "pos": torch.rand(3, 3)},
+    )
+    there = graph.to(torch.device("cpu"))
+    assert_same(there, graph)
+    assert torch.equal(there.graph_features, graph.graph_features)
+    assert there.extras == graph.extras
+    assert there.extras["name"] == "water"
 
 
 def test_graph_is_frozen() -> None:

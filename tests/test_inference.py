@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,22 @@ import pytest
 import torch
 
 import tokengt
-from tests.workflow.small import QUIET, molecule_csv, molecules, train_small, write_csv
+from tests.workflow.small import QUIET, molecule_csv, molecules, resealed, train_small, write_csv
 from tokengt.inference import Predictor, load
 from tokengt.models.passes import Over
+from tokengt.models.tokengt.identifiers import identify
+from tokengt.training.spec import Descriptors
+from tokengt.training.tasks import Task
 from tokengt.workflow.fitting import TrainOptions
 
+FORMAT_2 = Path(__file__).parent / "fixtures" / "format_2"
+SECOND = {
+    "dim": 16,
+    "encoder.num_layers": 1,
+    "encoder.num_heads": 2,
+    "encoder.mlp_dim": 16,
+    "identifiers.dim": 4,
+}
 TEXTS = [*molecules(30)[0], "C", "[Na+].[Cl-]", "O"]
 BAD = "C1CC"
 
@@ -203,7 +215,7 @@ def test_weights_that_were_changed_are_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model\.safetensors does not match its checksum"):
         load(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="is not trained to the end; go on with the same command and --resume"):
+    with pytest.raises(ValueError, match="is not trained to the end; go on with it"):
         load(folder)
 
 
@@ -243,9 +255,8 @@ def test_a_run_says_what_it_was_made_with(predictor: Predictor) -> None:
 def test_a_config_that_was_edited_is_one_sentence(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run, folder, ignore=shutil.ignore_patterns("store", "checkpoints"))
-    data = json.loads((folder / "config.json").read_text())
-    data["model"]["dim"] = "wide"
-    (folder / "config.json").write_text(json.dumps(data))
+    with resealed(folder / "config.json") as data:
+        data["model"]["dim"] = "wide"
     with pytest.raises(ValueError, match=r"config\.json\.dim is 'wide'; expected a whole number"):
         load(folder)
 
@@ -286,3 +297,104 @@ def test_a_strangers_config_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="exists and holds other files"):
         train_small(molecule_csv(tmp_path / "data.csv"), tmp_path / "run", "y")
     assert (tmp_path / "run" / "config.json").read_text() == '{"mine": 1}'
+
+
+@pytest.mark.parametrize("name", ["alone", "ensemble"])
+def test_runs_of_the_second_format_predict_what_they_did(name: str) -> None:
+    """Run folders from before run.json and config.json had checksums: one model, and an ensemble with a descriptor."""
+    expected = json.loads((FORMAT_2 / name / "expected.json").read_text())
+    old, given = load(FORMAT_2 / name, "cpu"), expected["descriptors"]
+    predictions = old.predict(expected["smiles"], descriptors=given)
+    assert np.abs(predictions.mean[:, 0] - expected["predicted"]).max() < 1e-5
+    embedded = old.embed(expected["smiles"][:2], descriptors=given and given[:2])
+    assert np.abs(embedded - expected["embedded"]).max() < 1e-5
+
+
+def test_a_run_of_the_second_format_is_resumed_in_the_third(tmp_path: Path) -> None:
+    """Its checkpoint is taken, its weights stay as they are to the bit, and from then on edits are noticed."""
+    run = tmp_path / "run"
+    shutil.copytree(FORMAT_2 / "alone", run)
+    (run / "summary.json").unlink()
+    spec = load(run).spec
+    settings = {f"model.{path}": value for path, value in SECOND.items()} | {"training.epochs": 2}
+    wishes = {"target": "logS", "preset": "small", "settings": settings, "options": QUIET, "device": "cpu"}
+    again = tokengt.train(FORMAT_2 / "data.csv", run, resume=True, **wishes)  # type: ignore[arg-type]
+    assert again.spec == spec
+    assert (run / "model.safetensors").read_bytes() == (FORMAT_2 / "alone" / "model.safetensors").read_bytes()
+    assert json.loads((run / "run.json").read_text())["format"] == "tokengt-run-3"
+    data = json.loads((run / "run.json").read_text())
+    data["task"]["scale"] = [1.0]
+    (run / "run.json").write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"run\.json does not match its checksum"):
+        load(run)
+
+
+def test_each_model_scales_descriptors_by_its_own_training_rows() -> None:
+    """Folds have other training rows each; here the second model was trained on numbers around 5."""
+    run = load(FORMAT_2 / "ensemble", "cpu")
+    first = run.members[0]
+    second = replace(run.members[1], descriptors=Descriptors(("T",), (5.0,), (2.0,)))
+    both, alone = (Predictor(run.spec, members, run.device) for members in ([first, second], [second]))
+    given = {"inputs": TEXTS[:6], "descriptors": [[100.0 + 3 * place] for place in range(6)]}
+    each = [Predictor(run.spec, [first], run.device).predict(**given).mean, alone.predict(**given).mean]
+    wrong = Predictor(run.spec, [run.members[1]], run.device).predict(**given).mean
+    assert not close(each[1], wrong), "the scaling has to matter for this test to tell"
+    assert close(both.predict(**given).mean, (each[0] + each[1]) / 2)
+    vectors = np.concatenate([Predictor(run.spec, [m], run.device).embed(**given) for m in (first, second)], 1)
+    assert close(both.embed(**given), vectors)
+
+
+@pytest.mark.parametrize("name", ["alone", "ensemble"])
+def test_a_prediction_is_finite_or_has_a_reason(name: str) -> None:
+    """Numbers that overflow: as descriptors, or in a model whose outputs are infinite."""
+    run = load(FORMAT_2 / name, "cpu")
+    if name == "ensemble":
+        found = run.predict([*TEXTS[:3], BAD], descriptors=[[100.0], [1e30], [3e38], [100.0]])
+        vectors = run.embed([*TEXTS[:3], BAD], descriptors=[[100.0], [1e30], [3e38], [100.0]])
+        assert sorted(found.problems) == [1, 2, 3]
+        assert "descriptor 'T' is 1e+30, too far from those of training" in found.problems[1]
+        assert found.std is not None
+        assert np.isnan(found.std[1:]).all()
+    else:
+        with torch.no_grad():
+            run.members[0].model.get_parameter("head.project.bias").fill_(torch.inf)
+        found = run.predict([TEXTS[0], BAD])
+        assert sorted(found.problems) == [0, 1]
+        assert "gives no finite number" in found.problems[0]
+        vectors = np.zeros((1, 1))
+    assert np.isfinite(found.mean[[place not in found.problems for place in range(len(found))]]).all()
+    assert np.isnan(found.mean[list(found.problems)]).all()
+    assert np.isfinite(vectors[0]).all()
+    assert np.isnan(vectors[1:]).all()
+
+
+def test_the_probability_of_an_infinite_output_is_no_prediction() -> None:
+    """It would be 1.0, as if the model were sure."""
+    run = load(FORMAT_2 / "alone", "cpu")
+    with torch.no_grad():
+        run.members[0].model.get_parameter("head.project.bias").fill_(torch.inf)
+    task = Task("binary", ("logS",))
+    sure = Predictor(replace(run.spec, task=task), [replace(run.members[0], task=task)], run.device)
+    found = sure.predict(TEXTS[:2])
+    assert np.isnan(found.mean).all()
+    assert sorted(found.problems) == [0, 1]
+
+
+def test_identifiers_of_ones_own_are_used_in_a_prediction(predictor: Predictor) -> None:
+    """Each graph gets its own rows of them, whatever batch it is predicted in; the canonical ones give the same."""
+    graphs, _, _ = predictor.read_texts(TEXTS)
+    identifiers = predictor.members[0].model.config.identifiers  # type: ignore[attr-defined]
+    canonical = identify(graphs, identifiers)
+    assert canonical is not None
+    given = predictor.predict(TEXTS, node_ids=canonical.nodes).mean
+    assert close(given, predictor.predict(TEXTS).mean)
+    mine = torch.randn(graphs.num_nodes, identifiers.dim, generator=torch.Generator().manual_seed(0))
+    together = predictor.predict(graphs, node_ids=mine).mean
+    assert not close(together, given)
+    last = graphs.nodes.host_lengths[-1]
+    assert close(predictor.predict(TEXTS[-1], node_ids=mine[-last:]).mean, together[-1:])
+    assert predictor.predict(graphs, node_ids=mine, draws=3, over="dropout").std is not None
+    with pytest.raises(ValueError, match="draws over identifiers would all be alike"):
+        predictor.predict(graphs, node_ids=mine, draws=3)
+    with pytest.raises(ValueError, match=f"node_ids has {len(mine) - 1} rows; expected {len(mine)}, one per node"):
+        predictor.predict(graphs, node_ids=mine[1:])

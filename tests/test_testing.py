@@ -1,6 +1,9 @@
 import pytest
 import torch
 from hypothesis import given, settings
+from torch import Tensor, nn
+from torch_geometric import nn as pyg_nn
+from torch_geometric.data import Batch, Data
 
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph, small_model, tokens_config
 from tokengt import (
@@ -14,6 +17,7 @@ from tokengt import (
     SoftmaxConfig,
     TokensConfig,
 )
+from tokengt.interop.pyg import as_batch
 from tokengt.models.tokengt.identifiers import identifiers_of_kind
 from tokengt.ragged import segment_sum
 from tokengt.testing import assert_permutation_equivariant, assert_permutation_invariant, permute_graph
@@ -106,3 +110,66 @@ def test_models_that_cannot_be_tested_are_refused() -> None:
         assert_permutation_invariant(small_model().train(), random_graph(3, 2))
     with pytest.raises(ValueError, match="first-order identifiers"):
         assert_permutation_invariant(small_model(ids=FirstOrderOrfIds(5)), random_graph(3, 2))
+
+
+class GraphNetwork(nn.Module):
+    """As PyG's examples are written: graph level, edge features, a batch vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out = pyg_nn.GINEConv(nn.Linear(3, 8), edge_dim=2), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+        return self.out(pyg_nn.global_add_pool(self.conv(x, edge_index, edge_attr).relu(), batch))
+
+
+class Distances(nn.Module):
+    """Takes the data object whole, and reads attributes that a Graph keeps among its extras."""
+
+    def forward(self, data: Data) -> Tensor:
+        source, target = data.edge_index
+        length = (data.pos[source] - data.pos[target]).norm(dim=1) * data.edge_weight
+        nodes = torch.zeros(data.num_nodes).index_add(0, target, length)
+        return pyg_nn.global_add_pool(nodes[:, None], data.batch)
+
+
+def pyg_data() -> Data:
+    generator = torch.Generator().manual_seed(0)
+    return Data(
+        x=torch.randn(7, 3, generator=generator),
+        edge_index=torch.randint(7, (2, 12), generator=generator),
+        edge_attr=torch.randn(12, 2, generator=generator),
+        edge_weight=torch.rand(12, generator=generator),
+        pos=torch.randn(7, 3, generator=generator),
+        y=torch.tensor([1.0]),
+    )
+
+
+def test_pyg_data_and_pyg_modules_are_taken_as_they_are() -> None:
+    data = pyg_data()
+    assert_permutation_invariant(GraphNetwork().eval(), data)
+    assert_permutation_invariant(GraphNetwork().eval(), as_batch(data)[0])
+    assert_permutation_invariant(Distances().eval(), data)
+    assert_permutation_equivariant(pyg_nn.GCN(3, 8, 2, out_channels=4).eval(), data)
+    assert_permutation_equivariant(pyg_nn.GCNConv(3, 4).eval(), data)
+    tokens = TokensConfig.for_batch(as_batch(data))
+    assert_permutation_invariant(small_model(tokens=tokens), data)
+
+
+def test_pyg_modules_that_read_node_numbers_are_caught() -> None:
+    class FirstNode(GraphNetwork):
+        def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+            return x[:1]
+
+    data = pyg_data()
+    with pytest.raises(AssertionError, match="graph outputs changed under renumbering"):
+        assert_permutation_invariant(FirstNode().eval(), data)
+    with pytest.raises(AssertionError, match="graph outputs changed"):
+        assert_permutation_invariant(lambda data: data.pos[:1], data)
+    with pytest.raises(AssertionError, match="node outputs changed"):
+        assert_permutation_equivariant(lambda x, edge_index: torch.arange(7.0)[:, None], data)
+    with pytest.raises(ValueError, match="batch of 2 graphs; expected one graph"):
+        assert_permutation_invariant(FirstNode().eval(), Batch.from_data_list([data, data]))
+    hyper = Data(x=torch.ones(2, 1), hyperedge_index=torch.tensor([[0, 1], [0, 0]]))
+    with pytest.raises(ValueError, match=r"convert the graph with tokengt\.from_pyg"):
+        assert_permutation_invariant(lambda data: data.x.sum(0, keepdim=True), hyper)

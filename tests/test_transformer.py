@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -76,16 +78,26 @@ def test_input_norm_comes_first() -> None:
     assert (out.std(1, unbiased=False) - 1).abs().max() < 1e-3
 
 
-def test_dropouts_act_in_training_only() -> None:
-    config = EncoderConfig(
-        num_layers=1, num_heads=2, attention=SoftmaxConfig(dropout=0.5), mlp_dropout=0.5, residual_dropout=0.5,
-        input_dropout=0.5, drop_path=0.5,
-    )  # fmt: skip
-    encoder = Encoder(DIM, config)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention": SoftmaxConfig(dropout=0.5)},
+        {"mlp_dropout": 0.5},
+        {"residual_dropout": 0.5},
+        {"input_dropout": 0.5},
+        {"drop_path": 0.5},
+    ],
+)
+def test_every_dropout_acts_by_itself_and_in_training_only(options: dict[str, Any]) -> None:
+    """Together they would hide one that does nothing. Their rates are measured in tests/test_encoder_settings.py."""
+    torch.manual_seed(3)
+    plain, encoder = (Encoder(DIM, EncoderConfig(num_layers=1, num_heads=2, **each)) for each in ({}, options))
+    encoder.load_state_dict(plain.state_dict())
     x, segments = torch.randn(20, DIM), Segments.from_lengths(torch.tensor([8, 12]))
-    assert not torch.allclose(encoder(x, segments), encoder(x, segments))
-    encoder.eval()
-    assert torch.equal(encoder(x, segments), encoder(x, segments))
+    assert torch.equal(plain(x, segments), plain(x, segments))
+    first, second = encoder(x, segments), encoder(x, segments)
+    assert not torch.allclose(first, second)
+    assert torch.equal(encoder.eval()(x, segments), plain.eval()(x, segments))
 
 
 @pytest.mark.parametrize("links", [None, RowLinks(torch.tensor([1, 4]), torch.tensor([0, 3]))])

@@ -6,7 +6,7 @@ The names below are imported when they are first used, so that ``import tokengt`
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tokengt._version import __version__
+from tokengt._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tokengt.attention import AttentionConfig as AttentionConfig
@@ -76,7 +76,9 @@ _HOMES = {
     "train": "tokengt.workflow.fitting",
 }
 
-__all__ = ["__version__", *_HOMES]
+# What ``from tokengt import *`` brings: not load, which torch and json have too, and not __version__, which is the
+# importing module's own. Both are there as tokengt.load and tokengt.__version__.
+__all__ = sorted(_HOMES.keys() - {"load"})
 
 
 # Modules that are reached as attributes (tokengt.presets) without an import statement of their own.
@@ -104,4 +106,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted((*__all__, *_ROOMS))
+    return sorted(("__version__", *_HOMES, *_ROOMS))

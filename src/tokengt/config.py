@@ -4,12 +4,19 @@ What comes in several kinds has one class per kind, so that a field that would d
 says its kind, ``kind: Literal["orf"] = field(default="orf", init=False)``, and a field that takes any of them is
 annotated with their union, ``OrfIds | LaplacianIds``. Where the kinds are a registry that others add to, the field
 names the registry instead: ``model: ModelConfig = field(metadata={"kinds": MODELS})``.
+
+A field that came to a class after files of it were written is marked ``field(default=..., metadata={"late": True})``.
+It is written only where it is not its default: a file without it means the default, and is the same file.
 """
 
 import dataclasses
 import difflib
+import functools
+import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -21,8 +28,39 @@ class BadSetting(ValueError):
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """All fields, nested ones too; a class that has a kind always says it."""
-    return dataclasses.asdict(config)
+    """All fields, nested ones too, but for late ones at their default; a class that has a kind always says it."""
+    data = dataclasses.asdict(config)
+    _leave_out_late(config, data)
+    return data
+
+
+def _leave_out_late(value: Any, data: Any) -> None:
+    """Removes late fields that have their default from ``data``, which is ``value`` as asdict writes it."""
+    if dataclasses.is_dataclass(value):
+        for name, field in _fields(type(value)).items():
+            inner = getattr(value, name)
+            if field.metadata.get("late") and inner == field.default:
+                del data[name]
+            else:
+                _leave_out_late(inner, data[name])
+    elif isinstance(value, list | tuple):
+        for inner, part in zip(value, data, strict=True):
+            _leave_out_late(inner, part)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The names and values that a JSON file of ours holds.
+
+    Raises:
+        ValueError: one sentence: it is no JSON, or holds something else.
+    """
+    try:
+        data = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{file} holds {_shown(data)}; expected names with their values")
+    return data
 
 
 def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
@@ -34,8 +72,8 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
         ValueError: one sentence with the dotted path of what is unknown, missing or of another type.
     """
     if not isinstance(data, Mapping):
-        raise BadSetting(f"{where} is {data!r}; expected the settings of a {cls.__name__}")
-    fields, hints, values = _fields(cls), get_type_hints(cls), {}
+        raise BadSetting(f"{where} is {_shown(data)}; expected the settings of a {cls.__name__}")
+    fields, hints, values = _fields(cls), _hints(cls), {}
     for name, value in data.items():
         if name not in fields:
             raise BadSetting(_unknown_field(cls, name, where))
@@ -48,7 +86,7 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
 def union_from_dict(options: Mapping[str, type[T]], data: Any, where: str = "config") -> T:
     """Rebuild a config of one of several classes: its ``kind`` says which."""
     if not isinstance(data, Mapping):
-        raise BadSetting(f"{where} is {data!r}; expected settings with a kind, one of {', '.join(options)}")
+        raise BadSetting(f"{where} is {_shown(data)}; expected settings with a kind, one of {', '.join(options)}")
     if "kind" not in data:
         raise BadSetting(f"{where}.kind is missing; expected one of {', '.join(options)}")
     return from_dict(_chosen(options, data["kind"], where), data, where)
@@ -57,7 +95,7 @@ def union_from_dict(options: Mapping[str, type[T]], data: Any, where: str = "con
 def kinds_of(union: Any) -> dict[str, type[Any]]:
     """The classes of a union such as ``OrfIds | LaplacianIds`` by the kind that each says."""
     classes = [option for option in get_args(union) if option is not NoneType]
-    return {str(get_args(get_type_hints(option)["kind"])[0]): option for option in classes}
+    return {str(get_args(_hints(option)["kind"])[0]): option for option in classes}
 
 
 def override(config: T, settings: Mapping[str, Any], where: str) -> T:
@@ -76,7 +114,7 @@ def override(config: T, settings: Mapping[str, Any], where: str) -> T:
 
 def _changed(cls: type[T], start: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> T:
     """A config of ``cls`` with the values of ``start``, or the class's defaults, but for what the settings say."""
-    fields, hints = _fields(cls), get_type_hints(cls)
+    fields, hints = _fields(cls), _hints(cls)
     grouped: dict[str, dict[str, Any]] = {}
     for path, value in settings.items():
         name, _, rest = path.partition(".")
@@ -164,6 +202,7 @@ def _read(hint: Any, text: str, where: str) -> Any:
         raise BadSetting(f"{where} is {text!r}; expected {_WORDS[hint]}") from None
 
 
+_SHOWN = 80
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
@@ -174,7 +213,7 @@ def _restored(hint: Any, value: Any, where: str) -> Any:
         return _restored_union(hint, value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise BadSetting(f"{where} is {value!r}; expected a list")
+            raise BadSetting(f"{where} is {_shown(value)}; expected a list")
         places = enumerate(zip(_entries(hint, value, where), value, strict=True))
         return tuple(_restored(entry, part, f"{where}[{place}]") for place, (entry, part) in places)
     if _dataclasses(hint):
@@ -186,13 +225,27 @@ def _restored(hint: Any, value: Any, where: str) -> Any:
         return value
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
-            raise BadSetting(f"{where} is {value!r}; expected names with their values")
+            raise BadSetting(f"{where} is {_shown(value)}; expected names with their values")
         entry = (get_args(hint) or (Any, Any))[1]
         return {name: _restored(entry, part, f"{where}.{name}") for name, part in value.items()}
     # Exact types are compared, because isinstance would take a bool for an int.
     if hint in _WORDS and type(value) is not hint and not (hint is float and type(value) is int):
-        raise BadSetting(f"{where} is {value!r}; expected {_WORDS[hint]}")
+        raise BadSetting(f"{where} is {_shown(value)}; expected {_WORDS[hint]}")
+    # JSON can hold numbers that neither a float nor a tensor of integers can, and NaN, which compares with nothing.
+    if hint is float and (value != value or (type(value) is int and abs(value) > sys.float_info.max)):
+        raise BadSetting(f"{where} is {_shown(value)}; expected {_WORDS[hint]} that a float holds")
+    if hint is int and not -(2**63) <= value < 2**63:
+        raise BadSetting(f"{where} is {_shown(value)}; expected {_WORDS[hint]} of at most 64 bits")
     return value
+
+
+def _shown(value: Any) -> str:
+    """A value as Python writes it, cut when it is long: a wrong file may hold anything in place of a number."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "deeply nested"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _restored_union(hint: Any, value: Any, where: str) -> Any:
@@ -234,6 +287,10 @@ def _construct(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     return cls(**{name: value for name, value in values.items() if fields[name].init})
 
 
+# A class's annotations stay as they are, and working them out costs more than all else of a small config.
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
+
+
 def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
     assert dataclasses.is_dataclass(cls)
     return {field.name: field for field in dataclasses.fields(cls)}
@@ -273,15 +330,47 @@ def _unknown_field(cls: type, name: str, where: str) -> str:
     fields = _fields(cls)
     own = "kind" in fields and not fields["kind"].init
     of_kind = f" for kind {fields['kind'].default}" if own else ""
-    return f"{where}.{name} is unknown{of_kind}{_near(name, fields)}; expected one of {', '.join(fields)}"
+    # A field of a part is meant where one is called so; otherwise a name that was misspelled.
+    meant = near(name, fields) or near_path(name, field_paths(cls))
+    return f"{where}.{name} is unknown{of_kind}{meant}; expected one of {', '.join(fields)}"
+
+
+def field_paths(cls: type) -> list[str]:
+    """Dotted paths of all fields of a config, those of its parts too, of whatever kind the parts may be."""
+    paths, hints = [], _hints(cls)
+    for name in _fields(cls):
+        inner = {path: None for part in _dataclasses(hints[name]) for path in field_paths(part)}
+        paths += [name, *(f"{name}.{path}" for path in inner)]
+    return paths
+
+
+def near_path(path: str, paths: Iterable[str]) -> str:
+    """:func:`near` for dotted paths: one that ends alike is nearer than one that is spelled alike."""
+    ends: dict[str, str] = {}
+    for known in paths:
+        ends.setdefault(known.rpartition(".")[2], known)
+    end = path.rpartition(".")[2]
+    return f" (did you mean {ends[end]}?)" if end in ends else near(path, [*ends.values()])
 
 
 def _unknown_value(value: Any, options: Iterable[str], where: str) -> str:
     names = list(options)
-    return f"{where} is {value!r}{_near(value, names)}; expected one of {', '.join(names)}"
+    return f"{where} is {value!r}{near(value, names)}; expected one of {', '.join(names)}"
 
 
-def _near(name: Any, options: Iterable[str]) -> str:
-    """A name that the writer may have meant, if one is close."""
-    close = difflib.get_close_matches(name, list(options), 1, 0.7) if isinstance(name, str) else []
-    return f" (did you mean {close[0]}?)" if close else ""
+def near(name: Any, options: Iterable[str]) -> str:
+    """`` (did you mean NAME?)`` with the option that the writer may have meant; empty where none is close.
+
+    An option is close by its letters, or as the beginning of what was written, or the other way round.
+    """
+    if not isinstance(name, str):
+        return ""
+    written, names = name.lower(), {option.lower(): option for option in options}
+    close = difflib.get_close_matches(written, list(names), 1, 0.66)
+    inside = [option for option in names if min(len(option), len(written)) > 2 and _begins(option, written)]
+    meant = sorted(inside, key=lambda option: abs(len(option) - len(written))) + close
+    return f" (did you mean {names[meant[0]]}?)" if meant else ""
+
+
+def _begins(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)

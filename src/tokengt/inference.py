@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -16,24 +16,29 @@ from tokengt.data.batching import evaluation_batches, tokens_at_once
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
 from tokengt.interop.smiles import batch_of_molecules
+from tokengt.level import Level
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.models.passes import Over, Prediction, check_passes, run_passes, summarise
 from tokengt.models.pretrained import CONFIG, WEIGHTS, read_weights, restore
 from tokengt.structure.facts import with_facts
 from tokengt.training.processes import Device, DeviceConfig
-from tokengt.training.spec import Descriptors, RunSpec, read_run
+from tokengt.training.spec import Descriptors, RunSpec, read_members
 from tokengt.training.tasks import Task
+
+# The square of anything larger, times a weight, overflows float32; a layer norm would then make zeros of it, and a
+# prediction that depends on nothing.
+_LARGEST_INPUT = 1e15
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """Predictions of many inputs, in order; to NumPy and to loops it is the array ``mean``.
 
-    ``mean`` [rows, targets or classes] holds natural units or probabilities, NaN for an input that could not be read.
-    ``std`` is the standard deviation over draws and models, None where there is a single pass. A *draw* is one pass
-    with its own random choices (:mod:`tokengt.models.passes`). ``problems`` says why an input could not be read, by
-    place.
+    ``mean`` [rows, targets or classes] holds natural units or probabilities, NaN for an input that could not be read
+    or for which the model gives no finite number. ``std`` is the standard deviation over draws and models, None where
+    there is a single pass. A *draw* is one pass with its own random choices (:mod:`tokengt.models.passes`).
+    ``problems`` says of every row of NaN why it is so, by its place.
     """
 
     mean: NDArray[np.float64]
@@ -61,11 +66,17 @@ class Trained:
     task: Task
     descriptors: Descriptors
 
-    def passes(self, batch: GraphBatch, draws: int, over: Over) -> list[Float[Tensor, "rows out"]]:
-        """Predictions of every draw: the same numbers every time they are asked for."""
+    def passes(
+        self, batch: GraphBatch, draws: int, over: Over, node_ids: Float[Tensor, "nodes id_dim"] | None = None
+    ) -> list[Float[Tensor, "rows out"]]:
+        """Predictions of every draw: the same numbers every time they are asked for, NaN where an output is not finite.
+
+        The outputs are looked at, because the probability of an infinite one is a finite 1.
+        """
         batch = with_facts(batch, self.model.config.facts())
-        outputs = run_passes(self.model, draws, over, lambda draw: self.model(batch, draw=draw))
-        return [self.task.predictions(output).cpu() for output in outputs]
+        given = {} if node_ids is None else {"node_ids": node_ids}
+        outputs = run_passes(self.model, draws, over, lambda draw: self.model(batch, draw=draw, **given))
+        return [_finite(output, self.task.predictions(output)).cpu() for output in outputs]
 
     def embed(self, batch: GraphBatch) -> Float[Tensor, "graphs width"]:
         return self.model.embed(with_facts(batch, self.model.config.facts())).float().cpu()
@@ -88,17 +99,17 @@ class Predictor:
         """Read a run. A run of your own module needs it again: ``model`` gets the run's weights.
 
         Raises:
-            ValueError: one sentence: the folder holds no finished run.
+            ValueError: one sentence: the folder holds no finished run, or not as it was written.
         """
         folder = Path(folder)
-        spec = read_run(folder)
+        spec, homes = read_members(folder)
         where = torch.device(DeviceConfig(device).resolved)
         members = []
-        for name in spec.members or (None,):
-            home = folder if name is None else folder / "members" / name
-            own = spec if name is None else read_run(home)
+        for home, own in homes:
             if not (home / WEIGHTS).is_file():
-                raise ValueError(f"{home} is not trained to the end; go on with the same command and --resume")
+                raise ValueError(
+                    f"{home} is not trained to the end; go on with it (resume=True in Python, --resume in the command)"
+                )
             members.append(Trained(_restored(home, own.model, model, where), own.task, own.descriptors))
         return cls(spec, members, where)
 
@@ -107,7 +118,13 @@ class Predictor:
         return self.spec.task
 
     def predict(
-        self, inputs: Any, *, descriptors: Any = None, draws: int = 1, over: Over = "identifiers"
+        self,
+        inputs: Any,
+        *,
+        descriptors: Any = None,
+        draws: int = 1,
+        over: Over = "identifiers",
+        node_ids: Float[Tensor, "nodes id_dim"] | None = None,
     ) -> Predictions:
         """Predictions of SMILES, or of graphs as a model takes them (PyG data, Graphs, a GraphBatch).
 
@@ -117,16 +134,19 @@ class Predictor:
             draws: how many passes of each model are averaged; ``std`` is their standard deviation. A single draw gives
                 the same numbers every time.
             over: what differs between draws: "identifiers" (signs or random draws) or "dropout".
+            node_ids: identifiers to use instead of the model's own, for all nodes of the inputs that can be read.
         """
         graphs, kept, count, problems = self._read(inputs, descriptors)
-        mean, std = self.predict_graphs(graphs, draws, over)
+        mean, std = self.predict_graphs(graphs, draws, over, node_ids)
+        unpredicted = self.reasons(graphs, mean)
         if self.spec.level != "graph":
-            return Predictions(mean.numpy(), None if std is None else std.numpy(), problems)
+            return Predictions(mean.numpy(), None if std is None else std.numpy(), unpredicted)
+        problems |= {int(kept[row]): reason for row, reason in unpredicted.items()}
         deviations = None if std is None else _scattered(std, kept, count)
         return Predictions(_scattered(mean, kept, count), deviations, problems)
 
     def embed(self, inputs: Any, *, descriptors: Any = None) -> NDArray[np.float64]:
-        """A vector [inputs, width] for each input of :meth:`predict`, NaN for one that could not be read."""
+        """A vector [inputs, width] for each input of :meth:`predict`, NaN where that has no prediction either."""
         graphs, kept, count, _ = self._read(inputs, descriptors)
         return _scattered(self.embed_graphs(graphs), kept, count)
 
@@ -153,14 +173,23 @@ class Predictor:
         named = {place: f"expected text, got {text!r}" for place, text in enumerate(texts) if not isinstance(text, str)}
         return batch_of_molecules(packed), packed.kept, dict(packed.problems) | named
 
-    def predict_graphs(self, graphs: GraphBatch, draws: int = 1, over: Over = "identifiers") -> Prediction:
+    def predict_graphs(
+        self,
+        graphs: GraphBatch,
+        draws: int = 1,
+        over: Over = "identifiers",
+        node_ids: Float[Tensor, "nodes id_dim"] | None = None,
+    ) -> Prediction:
         """Prediction and standard deviation of every row (graph, node or edge).
 
         ``graph_features`` are descriptors as measured: each model scales them as it was trained. The prediction is the
-        mean over all draws of all models; a single pass has no standard deviation.
+        mean over all draws of all models; a single pass has no standard deviation. A row for which some model gives no
+        finite number is NaN, and :meth:`reasons` says so.
         """
         for member in self.members:
-            check_passes(member.model, draws, over)
+            check_passes(member.model, draws, over, given_ids=node_ids is not None)
+        if node_ids is not None and len(node_ids) != graphs.num_nodes:
+            raise ValueError(f"node_ids has {len(node_ids)} rows; expected {graphs.num_nodes}, one per node")
         rows = graphs.level_rows(self.spec.level)
         mean = torch.full((rows.total, self.task.out_dim), torch.nan, dtype=torch.float64)
         std = torch.full_like(mean, torch.nan) if draws * len(self.members) > 1 else None
@@ -168,17 +197,46 @@ class Predictor:
         for places in self._batches(graphs):
             index, _ = rows.take(places)
             passes = []
+            own_ids = None if node_ids is None else node_ids[graphs.nodes.take(places)[0]].to(self.device)
             for member, own in zip(self.members, inputs, strict=True):
-                passes += member.passes(own.select(places).to(self.device), draws, over)
+                passes += member.passes(own.select(places).to(self.device), draws, over, own_ids)
             summary = summarise(passes)
             mean[index] = summary.mean
             if std is not None and summary.std is not None:
                 std[index] = summary.std
+        lost = _overflowing(inputs)[rows.ids.cpu()] | ~torch.isfinite(mean).all(1)
+        lost = lost if std is None else lost | ~torch.isfinite(std).all(1)
+        mean[lost] = torch.nan
+        if std is not None:
+            std[lost] = torch.nan
         return Prediction(mean, std)
+
+    def reasons(
+        self, graphs: GraphBatch, values: Float[Tensor, "rows out"], level: Level | None = None
+    ) -> dict[int, str]:
+        """Why rows of predictions (or with level "graph" of vectors) are NaN, by row; no entry for the others."""
+        rows = torch.nonzero(torch.isnan(values).any(1)).flatten()
+        owners = graphs.level_rows(level or self.spec.level).ids[rows]
+        return {row: self._reason(graphs, owner) for row, owner in zip(rows.tolist(), owners.tolist(), strict=True)}
+
+    def _reason(self, graphs: GraphBatch, place: int) -> str:
+        scaling, values = self.members[0].descriptors, graphs.graph_features
+        if values is not None and scaling.names:
+            far = scaling.scaled(values[place : place + 1])[0].abs().nan_to_num(nan=torch.inf)
+            column = int(far.argmax())
+            if far[column] > 1e3:
+                return (
+                    f"descriptor {scaling.names[column]!r} is {float(values[place, column]):g}, too far from those of "
+                    f"training ({scaling.mean[column]:g} ± {scaling.scale[column]:g}) for a finite prediction"
+                )
+        return "the model gives no finite number for it; are its features far larger than those of training?"
 
     @torch.no_grad()
     def embed_graphs(self, graphs: GraphBatch) -> Float[Tensor, "graphs dim"]:
-        """One vector per graph, as its model embeds it; those of several models side by side."""
+        """One vector per graph, as its model embeds it; those of several models side by side.
+
+        NaN where a vector is not finite, as predictions are.
+        """
         if not len(graphs):
             return torch.zeros(0, self.width)
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
@@ -190,7 +248,9 @@ class Predictor:
             ]
             vectors.append(torch.cat(parts, 1))
         # Batches are sorted by size: every vector goes back to its graph's place.
-        return torch.cat(vectors).index_select(0, torch.argsort(torch.cat(batches)))
+        found = torch.cat(vectors).index_select(0, torch.argsort(torch.cat(batches)))
+        found[_overflowing(inputs) | ~torch.isfinite(found).all(1)] = torch.nan
+        return found
 
     @property
     def width(self) -> int:
@@ -253,6 +313,26 @@ def _scaled(graphs: GraphBatch, descriptors: Descriptors) -> GraphBatch:
     if graphs.graph_features is None or not descriptors.mean:
         return graphs
     return graphs.with_graph_features(descriptors.scaled(graphs.graph_features))
+
+
+def _finite(output: Float[Tensor, "rows out"], values: Float[Tensor, "rows out"]) -> Float[Tensor, "rows out"]:
+    """The values of rows whose outputs are finite, NaN elsewhere."""
+    return torch.where(torch.isfinite(output).all(1, keepdim=True), values, torch.nan)
+
+
+def _overflowing(inputs: Sequence[GraphBatch]) -> Bool[Tensor, " graphs"]:
+    """Which graphs have, in any of these versions of them, numbers that float32 cannot compute with."""
+    lost = torch.zeros(len(inputs[0]), dtype=torch.bool)
+    for graphs in inputs:
+        for rows, features in (
+            (graphs.nodes, graphs.node_features),
+            (graphs.edges, graphs.edge_features),
+            (graphs.hyperedges, graphs.hyperedge_features),
+            (graphs.level_rows("graph"), graphs.graph_features),
+        ):
+            if features is not None and features.is_floating_point():
+                lost[rows.ids[~(features.abs() <= _LARGEST_INPUT).all(1)].cpu()] = True
+    return lost
 
 
 def _scattered(values: Float[Tensor, "kept out"], kept: NDArray[np.int64], count: int) -> NDArray[np.float64]:

@@ -78,4 +78,4 @@ def test_no_gpu_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["bench", "--device", "cuda"]) == 2
-    assert capsys.readouterr().err == "tokengt: device is 'cuda' but torch finds no GPU; use --device cpu\n"
+    assert capsys.readouterr().err == "tokengt: device is 'cuda' but torch finds no GPU; use the device cpu\n"

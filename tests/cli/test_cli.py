@@ -1,10 +1,15 @@
 """The installed command, as a person types it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.command import here
+import pytest
+
+from tests.cli.command import here, refused
+from tokengt.cli import main
+from tokengt.workflow import describing, fitting, predicting
 
 TOKENGT = Path(sys.executable).parent / "tokengt"
 
@@ -79,3 +84,122 @@ for build in (
     assert sentences[0].startswith(
         "config.identifiers.kind is 'laplace' (did you mean laplacian?); expected one of orf"
     )
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Every verb that these tests try now raises this."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    for room, names in (
+        (describing, ["info"]),
+        (fitting, ["train"]),
+        (predicting, ["predict_file", "embed_file"]),
+    ):
+        for name in names:
+            monkeypatch.setattr(room, name, fail)
+
+
+class Strange(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("graphs"),
+        RuntimeError("shape\n  [3]"),
+        AssertionError(),
+        RecursionError("deep"),
+        Strange("x"),
+        OSError(),
+    ],
+)
+def test_no_exception_comes_out_of_the_command(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    fails(monkeypatch, error)
+    done = here("info", "x")
+    assert done.returncode == 70
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith(f"tokengt: unexpected {type(error).__name__}")
+    assert " ".join(str(error).split()) in sentence
+    assert "TOKENGT_TRACEBACK=1" in sentence
+    monkeypatch.setenv("TOKENGT_TRACEBACK", "1")
+    done = here("info", "x")
+    assert done.returncode == 70
+    assert "Traceback" in done.stderr
+    assert "in fail" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ValueError("row 3: bad"), "tokengt: row 3: bad"),
+        (OSError(28, "No space left on device", "out.csv"), "tokengt: [Errno 28] No space left on device: 'out.csv'"),
+        (ImportError("needs RDKit"), "tokengt: needs RDKit"),
+        (MemoryError(), "tokengt: out of memory; to train, lower training.batch_size"),
+        (RuntimeError("DefaultCPUAllocator: not enough"), "tokengt: out of memory; to train, lower"),
+    ],
+)
+def test_bad_input_and_full_machines_have_status_2(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
+    fails(monkeypatch, error)
+    assert refused(here("info", "x")).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("train", "a.csv", "--out", "run"), "go on with the same command and --resume"),
+        (("finetune", "old", "a.csv", "--out", "run"), "go on with the same command and --resume"),
+        (("predict", "run", "a.csv", "--out", "o.csv"), "begin again with the same command"),
+        (("embed", "run", "a.csv", "--out", "o.npz"), "begin again with the same command"),
+        (("info", "run"), "begin again with the same command"),
+    ],
+)
+def test_whoever_stops_a_command_is_told_how_to_go_on_with_it(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], advice: str
+) -> None:
+    """``predict`` has no --resume, so it does not advise it."""
+    fails(monkeypatch, KeyboardInterrupt())
+    done = here(*arguments)
+    assert (done.returncode, done.stderr) == (130, f"tokengt: stopped; {advice}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "a.csv", "--target", "y", "--out", ""),
+        ("prepare", "", "--out", "store"),
+        ("predict", "run", "a.csv", "--out", ""),
+        ("info", ""),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(arguments: tuple[str, ...]) -> None:
+    done = here(*arguments)
+    assert done.returncode == 2
+    assert "'' is no path; expected the name of a file or a folder" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``tokengt info run | head -0``."""
+    monkeypatch.setattr(describing, "info", lambda path: ["a line"])
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as printed:
+        monkeypatch.setattr(sys, "stdout", printed)
+        assert main(["info", "x"]) == 1
+        printed.flush()  # As Python does at its end: nobody complains any more.
+
+
+def test_output_that_cannot_be_printed_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """``tokengt info run > /dev/full``."""
+    monkeypatch.setattr(describing, "info", lambda path: ["a line"])
+    with open("/dev/full", "w") as printed:
+        monkeypatch.setattr(sys, "stdout", printed)
+        assert main(["info", "x"]) == 2
+        printed.flush()
+    assert capfd.readouterr().err == "tokengt: [Errno 28] No space left on device\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import refused, succeeded, tokengt
+from tests.cli.command import here, refused, succeeded, tokengt
 from tests.workflow.small import molecule_csv, molecules, read_csv, train_small, write_csv
 from tokengt.inference import load
 from tokengt.workflow.predicting import predict_file
@@ -31,6 +31,35 @@ def test_two_processes_write_the_same_bytes(folder: Path) -> None:
     predictions = read_csv(folder / "a.csv")
     assert [row["id"] for row in predictions] == [f"id{place}" for place in range(22)]
     assert [row["id"] for row in predictions if row["reason"]] == ["id5", "id21"]
+
+
+def test_what_exists_is_replaced_only_when_told(folder: Path, tmp_path: Path) -> None:
+    for verb in ("predict", "embed"):
+        out = tmp_path / f"{verb}.csv"
+        arguments = (verb, folder / "run", folder / "new.csv", "--out", out)
+        assert "22 rows, 2 of which could not be read" in succeeded(here(*arguments)).stdout
+        first = out.read_bytes()
+        out.write_text("mine")
+        assert f"{out} exists" in refused(here(*arguments))
+        assert out.read_text() == "mine"
+        succeeded(here(*arguments, "--force"))
+        assert out.read_bytes() == first
+    assert "expected one of .npz, .csv, .parquet" in refused(
+        here("embed", folder / "run", folder / "new.csv", "--out", tmp_path / "v.zip")
+    )
+
+
+def test_an_edited_run_is_named(folder: Path, tmp_path: Path) -> None:
+    """Another scale or salts policy would change every prediction without a word."""
+    changed = tmp_path / "run"
+    shutil.copytree(folder / "run", changed, ignore=shutil.ignore_patterns("store", "checkpoints"))
+    file = changed / "run.json"
+    assert '"salts": "keep"' in file.read_text()
+    file.write_text(file.read_text().replace('"salts": "keep"', '"salts": "largest"'))
+    for verb in (("predict", changed, folder / "new.csv", "--out", tmp_path / "out.csv"), ("info", changed)):
+        assert f"{file} does not match its checksum" in refused(here(*verb))
+    again = ("finetune", changed, folder / "data.csv", "--target", "y", "--out", tmp_path / "tuned")
+    assert f"{file} does not match its checksum" in refused(here(*again))
 
 
 def test_a_run_that_moved_predicts_the_same(folder: Path, tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.command import killed_when, refused, settings, succeeded, tokengt
+from tests.cli.command import killed_when, refused, settings, succeeded, tokengt, torchrun
 from tests.workflow.small import TINY, molecule_csv
+from tokengt.files import folder_lock
 from tokengt.training.checkpoint import read_newest
 
 FILES = (
@@ -20,7 +22,6 @@ FILES = (
     "split.csv",
     "summary.json",
     "checkpoints/last.safetensors",
-    "checkpoints/best.safetensors",
 )
 RECIPE = {
     **TINY,
@@ -76,6 +77,11 @@ def assert_same(folder: Path, unbroken: Path) -> None:
         assert (folder / name).read_bytes() == (unbroken / name).read_bytes(), name
 
 
+def litter(folder: Path) -> list[Path]:
+    """Temporary files that a kill left behind."""
+    return sorted(folder.rglob(".*.part"))
+
+
 def resumed(broken: Path, name: str) -> Path:
     folder = broken.with_name(name)
     shutil.copytree(broken, folder)
@@ -87,6 +93,7 @@ def test_killed_again_and_again_a_run_ends_in_the_same_bytes(broken: Path, unbro
     done = succeeded(tokengt(*arguments(folder), "--resume"))
     assert "checkpoint" not in done.stderr
     assert_same(folder, unbroken)
+    assert litter(folder) == []
 
 
 def test_a_torn_checkpoint_is_named_and_the_one_before_it_used(broken: Path, unbroken: Path) -> None:
@@ -111,3 +118,32 @@ def test_without_resume_a_run_is_left_alone(unbroken: Path) -> None:
     sentence = refused(tokengt(*arguments(unbroken)))
     assert "already holds a run" in sentence
     assert "--resume" in sentence
+
+
+@pytest.mark.slow
+def test_of_two_trainings_started_at_once_one_runs_and_one_is_refused(unbroken: Path) -> None:
+    """They must not mix their files: the model, its settings and its predictions are of one seed."""
+    for trial in range(3):
+        folder = unbroken.with_name(f"contested-{trial}")
+        with ThreadPoolExecutor(2) as two:
+            seeds = ("7", "8")
+            ends = list(two.map(lambda seed: tokengt(*arguments(folder), "--seed", seed), seeds))  # noqa: B023
+        assert sorted(end.returncode for end in ends) == [0, 2]
+        loser = next(end for end in ends if end.returncode == 2)
+        assert any(sentence in refused(loser) for sentence in ("another training is at work", "already holds a run"))
+        winner = seeds[[end.returncode for end in ends].index(0)]
+        alone = unbroken.with_name(f"alone-{trial}")
+        succeeded(tokengt(*arguments(alone), "--seed", winner))
+        assert_same(folder, alone)
+
+
+@pytest.mark.slow
+def test_several_processes_of_one_training_hold_the_folder_once(unbroken: Path) -> None:
+    """The first of them locks; where another training has the folder, all of them end."""
+    folder = unbroken.with_name("several")
+    with folder_lock(folder, lambda: None):
+        done = torchrun(2, *arguments(folder))
+        assert done.returncode != 0
+        assert done.stderr.count("tokengt: another training is at work in") == 1
+        assert list(folder.iterdir()) == []
+    succeeded(torchrun(2, *arguments(folder)))

@@ -9,7 +9,6 @@ import pytest
 from tests.cli.command import here, refused, settings, succeeded, tokengt
 from tests.cli.test_resume import where
 from tests.workflow.small import TINY, molecules, read_csv, write_csv
-from tokengt.training.checkpoint import read_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +54,11 @@ def test_rows_know_their_lines(folder: Path) -> None:
     assert [row["line"] for row in rejected] == ["9"]
 
 
-def test_checkpoints_are_of_the_last_and_the_best_epoch(folder: Path) -> None:
+def test_the_last_checkpoint_knows_the_best_epoch(folder: Path) -> None:
     records = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     best = min(records, key=lambda record: record["valid"]["rmse"])
     assert where(folder / "run")["epoch"] == 2
-    assert read_checkpoint(folder / "run" / "checkpoints" / "best.safetensors").state["epoch"] == best["epoch"]
+    assert where(folder / "run")["best_epoch"] == best["epoch"]
 
 
 def test_info_says_what_a_folder_is(folder: Path) -> None:
@@ -83,7 +82,7 @@ def test_evaluate_and_embed(folder: Path) -> None:
     ("arguments", "sentence"),
     [
         (["--target", "solubility"], "the columns are Name, Structure, log S, T, Part"),
-        (["--smiles", "Structure", "--target", "Name"], "--task multiclass"),
+        (["--smiles", "Structure", "--target", "Name"], "the task multiclass"),
         (["--smiles", "Structure", "--target", "log S", "--set", "training.epochs"], "has no '='"),
     ],
 )

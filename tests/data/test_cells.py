@@ -44,7 +44,7 @@ def test_gaps(text: str) -> None:
         ("high", "is 'high'; expected a number"),
         ("3,14", "is '3,14'; expected a number; commas are not read: write 3.14 for 3,14 and 1000 for 1,000"),
         ("1,234.5", "is '1,234.5'; expected a number; commas are not read: write 3.14 for 3,14 and 1000 for 1,000"),
-        (">5", "is '>5'; expected a number"),
+        (">5", "is '>5'; expected a number, and no bound of one"),
         ("1_000", "is '1_000'; expected a number"),
         ("inf", "is 'inf'; expected a finite number"),
         ("-Infinity", "is '-Infinity'; expected a finite number"),
@@ -92,7 +92,20 @@ def test_classes_that_are_numbers_are_spelled_one_way() -> None:
 
 
 def test_split_words() -> None:
-    words = ("train", "Valid", "val", " validation", "DEV", "test ")
-    assert [cells.split_code(word) for word in words] == [0, 1, 1, 1, 1, 2]
+    words = ("train", "Training", "Valid", "val", " validation", "DEV", "test ", "Testing")
+    assert [cells.split_code(word) for word in words] == [0, 0, 1, 1, 1, 1, 2, 2]
     with pytest.raises(cells.BadCell, match="is 'fold1'; expected train, valid or test"):
         cells.split_code("fold1")
+
+
+@pytest.mark.parametrize("text", [">3.69", "< 5", ">=1e-3", "\u22645", " >\u22122.5 ", ">.5"])
+def test_bounds_are_told_from_other_text(text: str) -> None:
+    with pytest.raises(cells.CensoredCell, match="expected a number, and no bound of one"):
+        cells.number(text)
+
+
+@pytest.mark.parametrize("text", [">", ">high", "<5>", "5<", "->5", "~5"])
+def test_text_with_such_a_sign_is_no_bound(text: str) -> None:
+    with pytest.raises(cells.BadCell) as bad:
+        cells.number(text)
+    assert type(bad.value) is cells.BadCell

@@ -17,6 +17,7 @@ from tokengt.batch import GraphBatch
 from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import pyg_files
 from tokengt.data.graph_sources import LabelledGraphs, is_graph_source, load_pyg, read_networkx_folder, read_pyg
+from tokengt.data.manifest import Attributes
 from tokengt.interop.pyg import as_batch
 
 
@@ -213,7 +214,7 @@ def test_other_targets_and_none(tmp_path):
 
 def test_a_vector_is_several_targets_when_the_level_is_told(tmp_path):
     path = _saved(tmp_path, [_graph(n, y=torch.arange(7.0)) for n in (3, 4)])
-    with pytest.raises(ValueError, match=r"y fits none of graphs, nodes and edges .*--level"):
+    with pytest.raises(ValueError, match=r"y fits none of graphs, nodes and edges .*choose one as the level"):
         read_pyg(path)
     assert read_pyg(path, level="graph").targets.tolist() == [list(range(7))] * 2
     path = _saved(tmp_path, Data(x=torch.ones(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.int64), y=torch.ones(1)))
@@ -335,7 +336,7 @@ def test_networkx_nodes_and_edges_as_targets(tmp_path):
 
 def test_networkx_levels_that_are_not_clear(tmp_path):
     _json(tmp_path, "a.json", _molecule([1, 0], 1, site=3))
-    with pytest.raises(ValueError, match="targets site are attributes of graphs and nodes; name one with --level"):
+    with pytest.raises(ValueError, match="targets site are attributes of graphs and nodes; choose one as the level"):
         read_networkx_folder(tmp_path, ["site"], None)
     with pytest.raises(ValueError, match="targets gap; graphs have name, site, solubility; nodes have charge, element"):
         read_networkx_folder(tmp_path, ["gap"], None)
@@ -362,6 +363,127 @@ def test_networkx_bad_files_are_named_and_the_others_kept(tmp_path):
         (6, f"other.json: {shape}"),
         (7, "text.json: target 'solubility' is 'high'; expected a number"),
     )
+
+
+def _link_data(graph: nx.Graph, **changes: object) -> dict[str, object]:
+    return {**nx.node_link_data(graph, edges="links"), **changes}
+
+
+MALFORMED = {
+    "undeclared": ({"links": [{"source": 0, "target": 7}]}, "link 0 names the node 7, which is not among its nodes"),
+    "no end": ({"links": [{"source": 0}]}, "link 0 has no target; expected the id of a node"),
+    "twice": ({"nodes": [{"id": 0, "charge": 1}, {"id": 0}]}, "two nodes have the id 0; expected every id once"),
+    "no id": ({"nodes": [{"id": None}]}, "a node has the id None; expected text or a number"),
+    "object": ({"nodes": [{"id": {"a": 1}}]}, "a node has the id {'a': 1}; expected text or a number"),
+    "nan": ({"nodes": [{"id": float("nan")}]}, "a node has the id nan; expected text or a number"),
+    "numbers": ({"nodes": [0, 1]}, "its nodes are no list of objects; expected what networkx.node_link_data gives"),
+    "flag": ({"directed": "yes"}, "its directed is 'yes'; expected true or false"),
+    "both": ({"edges": []}, "it does not hold a graph; expected what networkx.node_link_data gives"),
+    "links": (
+        {
+            "links": [
+                {"source": 0, "target": 1, "order": 1, "weak": 0},
+                {"source": 1, "target": 0, "order": 2, "weak": 0},
+            ]
+        },
+        "links 0 and 1 join the same nodes; expected one link, or a multigraph",
+    ),
+    "keys": (
+        {"multigraph": True, "links": [{"source": 0, "target": 1, "key": 0}] * 2},
+        "links 0 and 1 join the same nodes; expected keys that differ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_networkx_one_malformed_file_costs_the_others_nothing(tmp_path, case):
+    """A link to a node that is not declared took the features of all graphs, without a word."""
+    _json(tmp_path, "a.json", _molecule([1, 0], 1))
+    _json(tmp_path, "c.json", _molecule([0.5, 1, 2], 2))
+    alone = read_networkx_folder(tmp_path, ["solubility"], None)
+    changes, reason = MALFORMED[case]
+    (tmp_path / "b.json").write_text(json.dumps(_link_data(_molecule([1, 0], 3), **changes)))
+    labelled = read_networkx_folder(tmp_path, ["solubility"], None)
+    assert labelled.rejected == ((2, f"b.json: {reason}"),)
+    assert labelled.lines.tolist() == [1, 3]
+    _same(labelled.graphs, alone.graphs)
+    assert labelled.attributes == alone.attributes == Attributes(("charge", "element", "site"), ("order", "weak"))
+
+
+def _without(name: str, kind: str = "nodes") -> nx.Graph:
+    graph = _molecule([1, 0], 3)
+    del (graph.nodes[1] if kind == "nodes" else graph.edges[0, 1])[name]
+    return graph
+
+
+def _with(value: object) -> nx.Graph:
+    graph = _molecule([1, 0], 3)
+    graph.nodes[1]["element"] = value
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (_without("charge"), "node 1 has no attribute 'charge'; expected one on all of them"),
+        (_without("weak", "edges"), "edge 0 -> 1 has no attribute 'weak'; expected one on all of them"),
+        (_with("C"), "node 1: attribute 'element' is 'C'; expected a number or a list of them"),
+        (_with([6, 7]), "node 1: attribute 'element' has 2 numbers; expected 1 as in the first"),
+        (_with(2**63), f"node 1: attribute 'element' is {2**63}; expected integers of 64 bits"),
+        (_with(2**80), f"node 1: attribute 'element' is {2**80}; expected a number or a list of them"),
+        (_with(1e400), "node_features row 1, column 1 is inf; expected a finite number"),
+        (_with(1e300), "node_features row 1, column 1 is inf; expected a finite number"),
+    ],
+)
+def test_networkx_an_odd_attribute_costs_the_others_nothing(tmp_path, graph, reason):
+    _json(tmp_path, "a.json", _molecule([1, 0], 1))
+    _json(tmp_path, "b.json", graph)
+    _json(tmp_path, "c.json", _molecule([0.5, 1, 2], 2))
+    labelled = read_networkx_folder(tmp_path, ["solubility"], None)
+    assert labelled.rejected == ((2, f"b.json: {reason}"),)
+    assert labelled.graphs.node_features.shape == (5, 3)
+    assert labelled.graphs.edge_features.shape == (6, 2)
+
+
+def test_networkx_told_attributes_are_those_and_no_others(tmp_path):
+    _json(tmp_path, "a.json", _without("charge"))
+    told = Attributes(("element",), ())
+    labelled = read_networkx_folder(tmp_path, [], "graph", labelled=False, attributes=told)
+    assert (labelled.graphs.node_features.tolist(), labelled.graphs.edge_features) == ([[6], [6]], None)
+    with pytest.raises(ValueError, match=r"a\.json: node 1 has no attribute 'charge'"):
+        read_networkx_folder(tmp_path, [], "graph", labelled=False, attributes=Attributes(("charge",)))
+
+
+def test_networkx_files_that_are_no_text(tmp_path):
+    _json(tmp_path, "a.json", _molecule([1, 0], 1))
+    (tmp_path / "b.json").mkdir()
+    (tmp_path / "c.json").write_text("[" * 100_000)
+    (tmp_path / "d.json").write_text('{"nodes": [], "nodes": []}')
+    data = _link_data(_molecule([1, 0], 3))
+    (tmp_path / "e.json").write_text(json.dumps({**data, "graph": {"\ud800": 1}}))
+    (tmp_path / "f.json").write_text("\ufeff" + json.dumps(data))
+    (tmp_path / "g.json").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "h.json")
+    labelled = read_networkx_folder(tmp_path, ["solubility"], None)
+    assert labelled.lines.tolist() == [1, 6]
+    assert [reason for _, reason in labelled.rejected] == [
+        "b.json: it is no regular file",
+        "c.json: it is nested too deeply for a graph",
+        "d.json: an object in it has the name 'nodes' twice; expected every name once",
+        "e.json: it holds text that is no Unicode",
+        "g.json: it is no regular file",
+        "h.json: it is no regular file",
+    ]
+
+
+def test_networkx_an_attribute_on_another_level_of_one_file_changes_nothing(tmp_path):
+    for place in range(4):
+        _json(tmp_path, f"{place}.json", _molecule([1, 0], place))
+    odd = _molecule([1, 0], 5)
+    odd.nodes[0]["solubility"] = 1
+    _json(tmp_path, "odd.json", odd)
+    labelled = read_networkx_folder(tmp_path, ["solubility"], None)
+    assert (labelled.level, len(labelled.graphs), labelled.rejected) == ("graph", 5, ())
 
 
 def test_networkx_folders_with_nothing(tmp_path):

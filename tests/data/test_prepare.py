@@ -9,15 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
+import tokengt.data.prepare as preparing
 from tokengt import from_smiles
-from tokengt.data import _text, engines
-from tokengt.data.manifest import Recipe
+from tokengt.data import _text, engines, tables
+from tokengt.data.manifest import Attributes, Recipe
 from tokengt.data.prepare import prepare
 from tokengt.data.store import Store
 from tokengt.data.tables import Row
@@ -144,6 +146,41 @@ def test_killed_and_run_again(
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of target y whose shards were all done when a person stopped it."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    source = tmp_path / "t.csv"
+    source.write_text("smiles,y,z\n" + "".join(f"{'C' * row},{row},{-row}\n" for row in range(1, 9)))
+    with monkeypatch.context() as patched:
+        patched.setattr(preparing, "_merge", stop)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(source, tmp_path / "store", RECIPE, workers=1, shard_rows=3, progress=False)
+    return tmp_path / "store"
+
+
+def test_another_target_takes_no_labels_from_what_was_stopped(stopped: Path, tmp_path: Path) -> None:
+    assert len(list(stopped.glob(".shards/*/*.safetensors"))) == 3
+    recipe = Recipe(smiles="smiles", targets=("z",))
+    store = prepare(tmp_path / "t.csv", stopped, recipe, workers=1, shard_rows=3, progress=False)
+    assert store.targets.flatten().tolist() == [-row for row in range(1, 9)]
+    assert store.manifest.target_names == ("z",)
+
+
+def test_who_may_not_take_over_leaves_what_was_stopped(stopped: Path, tmp_path: Path) -> None:
+    before = contents(stopped)
+    for targets in (("z",), ("y", "z")):
+        recipe = Recipe(smiles="smiles", targets=targets)
+        with pytest.raises(ValueError, match=r"was begun from another file, with other settings.*and not finished"):
+            prepare(tmp_path / "t.csv", stopped, recipe, workers=1, shard_rows=3, progress=False, takes_over=False)
+    assert contents(stopped) == before
+    again = prepare(tmp_path / "t.csv", stopped, RECIPE, workers=1, shard_rows=3, progress=False, takes_over=False)
+    assert again.targets.flatten().tolist() == list(range(1, 9))
+
+
 def test_a_full_disk_is_named_and_costs_nothing_that_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = table(tmp_path / "t.csv", 60)
     out = tmp_path / "store"
@@ -188,11 +225,11 @@ def test_another_recipe_or_source_wants_another_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError) as error:
         prepare(source, out, Recipe("smiles", ("y",), task="regression", policy=MoleculePolicy(salts="largest")))
     assert str(error.value) == (
-        f"{out} is another store: --task was not given and is now regression; "
-        "--salts was keep and is now largest; give another --out"
+        f"{out} is another store: task was not given and is now regression; "
+        "salts was keep and is now largest; choose another folder"
     )
     table(source, 13)
-    with pytest.raises(ValueError, match=r"it was made from another t.csv; give another --out"):
+    with pytest.raises(ValueError, match=r"it was made from another t.csv; choose another folder"):
         prepare(source, out, RECIPE)
     assert contents(out) == before
 
@@ -201,12 +238,12 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     source = table(tmp_path / "t.csv", 6)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    with pytest.raises(ValueError, match=r"holds 'thesis.tex' and is no store; give another --out"):
+    with pytest.raises(ValueError, match=r"holds 'thesis.tex' and is no store; choose another folder"):
         prepare(source, tmp_path / "mine", RECIPE)
-    with pytest.raises(ValueError, match="is a file; give another --out"):
+    with pytest.raises(ValueError, match="is a file; choose another folder"):
         prepare(source, source, RECIPE)
     (tmp_path / "mine" / "manifest.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"has format None; expected 'tokengt-store-1'; give another --out"):
+    with pytest.raises(ValueError, match=r"has format None; expected 'tokengt-store-1'; choose another folder"):
         prepare(source, tmp_path / "mine", RECIPE)
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "graphs.safetensors").write_bytes(b"of another program")
@@ -233,12 +270,24 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
         ("", RECIPE, "is empty"),
         ("smiles,y\nCC,high\nCC,low\n", RECIPE, "'y' holds no number but text such as 'high' on line 2; .* multiclass"),
         ("smiles,y\nCC,2\n", Recipe("smiles", ("y",), task="binary"), "'y' holds no 0 or 1 but text such as '2'"),
-        ("smiles,y\nCC,1\n", Recipe("SMILE", ("y",)), "has no column 'SMILE', which --smiles names; .* smiles, y"),
-        ("smiles,y\nCC,1\n", Recipe("smiles", ("z",)), "has no column 'z', which --target names; .* smiles, y"),
-        ("smiles,y\nCC,1\n", Recipe("smiles", descriptors=("d",)), "has no column 'd', which --descriptors names"),
+        (
+            "smiles,y\nCC,1\n",
+            Recipe("SMILE", ("y",)),
+            "has no column 'SMILE', which the smiles option names; .* smiles, y",
+        ),
+        (
+            "smiles,y\nCC,1\n",
+            Recipe("smiles", ("z",)),
+            "has no column 'z', which the target option names; .* smiles, y",
+        ),
+        (
+            "smiles,y\nCC,1\n",
+            Recipe("smiles", descriptors=("d",)),
+            "has no column 'd', which the descriptors option names",
+        ),
         ("smiles,y\nCC,1\n", Recipe("smiles", split="s"), "has no column 's', which the split names"),
-        ("mol,y\nCC,1\n", Recipe(targets=("y",)), "say with --smiles which column .* the columns are mol, y"),
-        ("smiles,y\nCC,1\n", Recipe("smiles", level="node"), "--level must be graph"),
+        ("mol,y\nCC,1\n", Recipe(targets=("y",)), "name the column that holds the SMILES; the columns are mol, y"),
+        ("smiles,y\nCC,1\n", Recipe("smiles", level="node"), "the level must be graph"),
         ("name,y\nasp irin,1\nx,2\n", Recipe("name", ("y",)), "none of the 2 rows .* column 'name' .* line 2: "),
         ("a,a\nCC,1\n", Recipe("a"), "two columns named 'a'"),
     ],
@@ -258,7 +307,7 @@ def test_refusals_are_one_sentence_and_leave_no_folder(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"targets": ("y", "y")}, "--target names column 'y' twice"),
+        ({"targets": ("y", "y")}, "the target option names column 'y' twice"),
         ({"targets": ("y",), "descriptors": ("y",)}, "column 'y' is a target and a descriptor"),
         ({"targets": ("y", "z"), "task": "multiclass"}, "multiclass takes one target column, got y, z"),
     ],
@@ -405,9 +454,11 @@ def test_a_pyg_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "opened as it is" in capsys.readouterr().err
     prepare(source, tmp_path / "again", recipe)
     assert contents(out) == contents(tmp_path / "again")
-    with pytest.raises(ValueError, match=r"--task was multiclass and is now not given; give another --out"):
+    with pytest.raises(ValueError, match=r"task was multiclass and is now not given; choose another folder"):
         prepare(source, out, Recipe(targets=("y",), level="node"))
-    with pytest.raises(ValueError, match="holds graphs and no table of molecules: --smiles means nothing there"):
+    with pytest.raises(
+        ValueError, match="holds graphs and no table of molecules: a column of SMILES means nothing there"
+    ):
         prepare(source, tmp_path / "other", Recipe("smiles", ("y",)))
 
 
@@ -431,9 +482,105 @@ def test_a_folder_of_networkx_files(tmp_path: Path) -> None:
     assert store.graphs.node_features is not None
     assert store.graphs.node_features.flatten().tolist() == [0.0, 0.5, 1.0, 0.0, 0.5, 1.0, 1.5]
     (row,) = rejected(tmp_path / "store")
-    assert row["line"] == "2"
+    assert row["graph"] == "2"
     assert row["reason"].startswith("b.json: it is not JSON")
     assert (store.manifest.source.name, store.manifest.source.rows, store.manifest.rejected) == ("graphs", 3, 1)
+
+
+def test_which_attributes_became_features_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    import networkx
+
+    source = tmp_path / "graphs"
+    source.mkdir()
+    for name in "abc":
+        graph = networkx.path_graph(3)
+        graph.graph["size"] = 3.5
+        networkx.set_node_attributes(graph, dict.fromkeys(graph, 2), "label")
+        (source / f"{name}.json").write_text(json.dumps(networkx.node_link_data(graph, edges="edges")))
+    (source / "d.json").write_text("{}")
+    store = prepare(source, tmp_path / "store", Recipe(targets=("size",)))
+    assert "attributes that are features: of nodes label; of edges none" in capsys.readouterr().err
+    assert store.manifest.attributes == Attributes(("label",), ())
+    assert Store.open(tmp_path / "store").manifest == store.manifest
+    with pytest.raises(
+        ValueError, match=r"1 of the 4 graphs of .*graphs are rejected.*\(d\.json: it does not hold a graph"
+    ):
+        prepare(source, tmp_path / "strict", Recipe(targets=("size",)), progress=False, max_rejected=0.2)
+    assert not (tmp_path / "strict").exists()
+
+
+def test_most_rows_rejected_is_refused_unless_told_to_go_on(tmp_path: Path) -> None:
+    """A file of numbers read as 0 and 1 left two rows of a hundred to learn from."""
+    source, out = tmp_path / "a.csv", tmp_path / "store"
+    source.write_text("smiles,y\nC,0.5\nCC,1\nCCC,2.5\n")
+    recipe = Recipe(targets=("y",), task="binary")
+    sentence = (
+        r"2 of the 3 rows of .*a\.csv are rejected, more than the limit of 0\.5 allows \(the first, line 2: target 'y' "
+        r"is '0\.5'; expected 0 or 1\); choose other columns or another task, or raise the limit \(max_rejected\)"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        prepare(source, out, recipe, progress=False)
+    assert not out.exists()
+    assert len(prepare(source, out, recipe, progress=False, max_rejected=0.7)) == 1
+    assert len(prepare(source, out, recipe, progress=False)) == 1  # as it is: it was wanted so
+    source.write_text("smiles,y\nC,0.5\nCC,1\n")
+    assert len(prepare(source, tmp_path / "half", recipe, progress=False)) == 1
+    for wrong in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ValueError, match=r"max_rejected is .*; expected a share of the rows, from 0 to 1"):
+            prepare(source, tmp_path / "other", recipe, max_rejected=wrong)
+
+
+def test_every_row_is_a_graph_or_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text('smiles,y,size\nCCO,1,"5 inch\nCCN,2,x\nCCC,3,6"\nC,4,7\nC,5,\nC1CC,1,\nO,>3.69,\nN,5\n')
+    store = prepare(source, tmp_path / "store", Recipe(targets=("y",)), workers=1, progress=False, shard_rows=2)
+    assert store.lines.tolist() == [3, 4, 5, 6]
+    assert [row["line"] for row in rejected(tmp_path / "store")] == ["2", "7", "8", "9"]
+    assert "takes in line 3, which is a row of its own" in rejected(tmp_path / "store")[0]["reason"]
+    assert (store.manifest.source.rows, store.manifest.rejected) == (8, 4)
+
+    def other_rows(table: tables.Table, shard_rows: int, done: object) -> Iterator[engines.Job]:
+        yield engines.Job(0, list(table.rows())[:-1][:shard_rows])
+
+    monkeypatch.setattr("tokengt.data.prepare._jobs", other_rows)
+    for rows in (6, 100):
+        with pytest.raises(ValueError, match=r"a\.csv was changed while it was read"):
+            prepare(source, tmp_path / "changed", Recipe(targets=("y",)), workers=1, progress=False, shard_rows=rows)
+
+
+def test_bounds_are_counted_by_target(tmp_path: Path) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text("smiles,y,z\n" + "C,1,2\n" * 8 + "CC,>3.69,<1\nCCC,2,<1\nC1CC,>5,1\nCO,high,1\n")
+    store = prepare(source, tmp_path / "store", Recipe(targets=("y", "z")), workers=1, progress=False, shard_rows=5)
+    assert [target.censored for target in store.manifest.targets] == [2, 2]
+    assert Store.open(tmp_path / "store").manifest == store.manifest
+    classes = prepare(source, tmp_path / "classes", Recipe(targets=("y",), task="multiclass"), progress=False)
+    assert classes.manifest.targets[0].censored == 0
+
+
+def test_large_molecules_are_rejected_before_rdkit_sees_them(tmp_path: Path) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text(f"smiles\nCCO\n{'C' * 20_000}\n{'C' * 30}\n")
+    store = prepare(source, tmp_path / "store", Recipe(), progress=False)
+    (row,) = rejected(tmp_path / "store")
+    assert (row["line"], row["reason"]) == ("3", "the SMILES has 20,000 atoms; expected at most 1,000 (max_atoms)")
+    assert "max_atoms" not in (tmp_path / "store" / "manifest.json").read_text()  # as in stores from before it
+    few = Recipe(policy=MoleculePolicy(max_atoms=20))
+    assert len(prepare(source, tmp_path / "few", few, progress=False, max_rejected=0.9)) == 1
+    assert len(store) == 2
+    with pytest.raises(ValueError, match="max_atoms was 1000 and is now 20"):
+        prepare(source, tmp_path / "store", few, progress=False)
+    with pytest.raises(ValueError, match="max_atoms was 20 and is now 1000"):
+        prepare(source, tmp_path / "few", Recipe(), progress=False)
+
+
+def test_a_pipe_named_like_a_file_is_refused(tmp_path: Path) -> None:
+    for name in ("a.csv", "a.pt"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ValueError, match=f"{name} is no regular file"):
+            prepare(tmp_path / name, tmp_path / "store", Recipe("smiles", ("y",)) if name == "a.csv" else Recipe())
 
 
 def test_a_second_process_waits_and_then_finds_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

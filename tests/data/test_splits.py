@@ -3,7 +3,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengt.data.splits import Split, column_split, fold_splits, group_split, random_split, scaffold_split
+from tokengt.data.splits import (
+    Split,
+    balanced_group_split,
+    column_split,
+    fold_splits,
+    random_split,
+    sorted_group_split,
+)
+from tokengt.interop.molecules import scaffolds
 
 
 def _places(split: Split) -> dict[str, list[int]]:
@@ -50,21 +58,21 @@ def test_nothing_to_split() -> None:
     with pytest.raises(ValueError, match="no graphs"):
         random_split(0, 0)
     with pytest.raises(ValueError, match="no graphs"):
-        group_split([])
+        sorted_group_split([])
 
 
 def test_groups_fill_train_then_valid_then_test() -> None:
     """Worked by hand. Sizes a 4, b 2, c 2, d 1, e 1 of 10: a, c, b train (c appears after b); then e, the later of the
     two single ones, fits valid; d tests."""
     names = ["a", "b", "a", "c", "d", "a", "b", "c", "a", "e"]
-    assert _places(group_split(names)) == {"train": [0, 1, 2, 3, 5, 6, 7, 8], "valid": [9], "test": [4]}
+    assert _places(sorted_group_split(names)) == {"train": [0, 1, 2, 3, 5, 6, 7, 8], "valid": [9], "test": [4]}
 
 
 def test_groups_that_leave_parts_empty_are_repaired() -> None:
-    assert _places(group_split(["a", "a", "a"])) == {"train": [0, 1, 2], "valid": [], "test": []}
+    assert _places(sorted_group_split(["a", "a", "a"])) == {"train": [0, 1, 2], "valid": [], "test": []}
     # One large group is above the train share and trains all the same; the other tests.
-    assert _places(group_split(["a"] * 9 + ["b"])) == {"train": list(range(9)), "valid": [], "test": [9]}
-    assert {name: len(part) for name, part in _places(group_split(["a", "b", "c"])).items()} == {
+    assert _places(sorted_group_split(["a"] * 9 + ["b"])) == {"train": list(range(9)), "valid": [], "test": [9]}
+    assert {name: len(part) for name, part in _places(sorted_group_split(["a", "b", "c"])).items()} == {
         "train": 1,
         "valid": 1,
         "test": 1,
@@ -96,30 +104,58 @@ def _moleculenet(groups: list[str]) -> dict[str, list[int]]:
 def test_the_rule_is_moleculenets_wherever_it_leaves_no_part_empty(groups: list[str]) -> None:
     expected = _moleculenet(groups)
     if all(expected.values()):
-        assert _places(group_split(groups)) == expected
+        assert _places(sorted_group_split(groups)) == expected
 
 
 @given(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=40), st.integers(0, 3))
 def test_no_group_is_cut_and_no_part_is_needlessly_empty(groups: list[str], seed: int) -> None:
-    split = group_split(groups, seed=seed)
-    assert _is_partition(split, len(groups))
-    kinds = [{groups[place] for place in part.tolist()} for part in split.parts().values()]
-    assert sum(len(kind) for kind in kinds) == len(set(groups))
-    assert sum(bool(kind) for kind in kinds) == min(3, len(set(groups)))
-    assert kinds[2] or len(set(groups)) == 1
+    for split in (sorted_group_split(groups), balanced_group_split(groups, seed)):
+        assert _is_partition(split, len(groups))
+        kinds = [{groups[place] for place in part.tolist()} for part in split.parts().values()]
+        assert sum(len(kind) for kind in kinds) == len(set(groups))
+        assert sum(bool(kind) for kind in kinds) == min(3, len(set(groups)))
+        assert kinds[2] or len(set(groups)) == 1
 
 
-def test_another_seed_shuffles_groups_of_equal_size() -> None:
-    names = [f"g{place}" for place in range(50)]
-    tests = {tuple(_places(group_split(names, seed=seed))["test"]) for seed in range(4)}
-    assert len(tests) == 4
-    assert (0, 1, 2, 3, 4) in tests  # seed 0: the first ones of the file come last
+def test_balanced_groups_by_hand() -> None:
+    """Of 20 places two validate and two test; half of that is one, so the groups of 4 and of 2 always train."""
+    names = ["a"] * 4 + ["b"] * 2 + [f"g{place}" for place in range(14)]
+    tests = set()
+    for seed in range(6):
+        split = balanced_group_split(names, seed)
+        assert [len(part) for part in split.parts().values()] == [16, 2, 2]
+        assert set(range(6)) <= set(split.train.tolist())
+        assert _places(split) == _places(balanced_group_split(names, seed))
+        tests.add(tuple(split.test.tolist()))
+    assert len(tests) > 3
+
+
+@given(st.lists(st.integers(0, 30), min_size=60, max_size=200), st.integers(0, 3))
+def test_no_group_overfills_a_balanced_part(groups: list[int], seed: int) -> None:
+    """The parts that measure are at most as large as those of a random split, unless one group alone is larger."""
+    split = balanced_group_split([str(group) for group in groups], seed)
+    plain = random_split(len(groups), seed)
+    smallest = min(groups.count(group) for group in groups)
+    assert len(split.test) <= max(len(plain.test), smallest)
+    assert len(split.valid) <= max(len(plain.valid), *(groups.count(group) for group in groups))
+
+
+@pytest.mark.parametrize(
+    ("fractions", "sizes"),
+    [((0.5, 0.2, 0.3), [10, 4, 6]), ((0.6, 0.4, 0.0), [12, 8, 0]), ((0.7, 0.0, 0.3), [14, 0, 6])],
+)
+def test_every_part_has_its_own_share(fractions: tuple[float, float, float], sizes: list[int]) -> None:
+    """Shares of valid and test that differ: a test part sized by the share of valid would show."""
+    groups = [f"g{place}" for place in range(20)]
+    for split in (random_split(20, 1, fractions), balanced_group_split(groups, 1, fractions)):
+        assert [len(part) for part in split.parts().values()] == sizes
+    assert [len(part) for part in sorted_group_split(groups, fractions).parts().values()] == sizes
 
 
 def test_scaffold_split_keeps_scaffolds_together_and_acyclic_molecules_are_one_group() -> None:
     benzenes = ["c1ccccc1", "Cc1ccccc1", "CCc1ccccc1", "Oc1ccccc1", "Clc1ccccc1"]
     smiles = [*benzenes, "CCO", "CCCC", "C", "C1CCCCC1", "c1ccncc1"]
-    assert _places(scaffold_split(smiles)) == {"train": list(range(8)), "valid": [9], "test": [8]}
+    assert _places(sorted_group_split(scaffolds(smiles))) == {"train": list(range(8)), "valid": [9], "test": [8]}
 
 
 def test_column_split() -> None:

@@ -1,6 +1,10 @@
+import copy
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,8 +78,9 @@ def test_changed_and_missing_files_are_named(folder: Path) -> None:
     manifest = (folder / "manifest.json").read_text()
     for broken, sentence in (
         (manifest[:50], "is not valid JSON"),
-        ("[]", "has format None"),
-        (manifest.replace('"edges": 16', '"edges": 17'), "but the manifest beside it says"),
+        ("[]", "expected names with their values"),
+        ("{}", "has format None"),
+        (manifest.replace('"edges": 16', '"edges": 17'), "does not match its own checksum"),
         (manifest.replace('"order"', '"orders"'), "orders is unknown"),
         (manifest.replace('"level": "graph",', ""), "level is missing"),
     ):
@@ -85,6 +90,76 @@ def test_changed_and_missing_files_are_named(folder: Path) -> None:
         assert str(folder) in str(error.value)
     (folder / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"is no tokengt store: manifest.json is missing"):
+        Store.open(folder)
+
+
+def _places(data: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path to every value in what JSON holds."""
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in inner:
+        yield (*before, key)
+        yield from _places(value, (*before, key))
+
+
+def _refusal(folder: Path) -> str | None:
+    try:
+        Store.open(folder)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def test_a_wrong_type_anywhere_in_a_manifest_is_one_sentence(folder: Path) -> None:
+    """The kind of a store, its columns and its policy could be anything, and then failed somewhere else."""
+    file = folder / "manifest.json"
+    whole = json.loads(file.read_bytes())
+    del whole["sha256"]  # as manifests of earlier versions, which still open
+    file.write_text(json.dumps(whole))
+    assert Store.open(folder).manifest.files == whole["files"]
+    opened = set()
+    for path in _places(whole):
+        for wrong in (None, True, 7, 2**80, 1.5, "x", [], [[1]], {"a": 1}):
+            data = copy.deepcopy(whole)
+            holder = data
+            for key in path[:-1]:
+                holder = holder[key]
+            if holder[path[-1]] == wrong:
+                continue
+            holder[path[-1]] = wrong
+            file.write_text(json.dumps(data))
+            sentence = _refusal(folder)
+            if sentence is None:
+                opened.add((*path, json.dumps(wrong)))
+            else:
+                assert str(folder) in sentence, path
+                assert "\n" not in sentence, path
+    # Another text for a text, or another number for a version, is no wrong type: the checksum notices it.
+    text = {("source", "name"), ("source", "sha256"), ("featurisation", "rdkit"), ("columns", "smiles")}
+    text |= {("targets", 0, "name"), ("columns", "targets", 0), ("files", "rejected.csv"), ("columns", "split")}
+    nothing = {("columns", "smiles", "null"), ("featurisation", "rdkit", "null")}
+    other = {("featurisation", "version", "7"), ("columns", "targets", "[]"), ("targets", 0, "classes", "[]")}
+    assert opened == {(*path, '"x"') for path in text} | nothing | other
+
+
+def test_a_changed_manifest_is_noticed(folder: Path) -> None:
+    file = folder / "manifest.json"
+    whole = file.read_bytes()
+    random = Random(0)
+    for _ in range(100):
+        place = random.randrange(len(whole))
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << random.randrange(8)]) + whole[place + 1 :])
+        if file.read_bytes().split() != whole.split():
+            with pytest.raises(ValueError, match=r"manifest\.json"):
+                Store.open(folder)
+    file.write_text("{" * 100_000)
+    with pytest.raises(ValueError, match=r"manifest.json is not valid JSON"):
+        Store.open(folder)
+    rows = json.loads(whole)["source"]["rows"]
+    data = json.loads(whole)
+    data["source"]["rows"] = rows + 1
+    del data["sha256"]
+    file.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=rf"of {rows + 1} rows; expected them to add up"):
         Store.open(folder)
 
 

@@ -4,10 +4,13 @@ import csv
 import gzip
 import io
 import lzma
+import os
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
+from random import Random
 
 import pyarrow
 import pyarrow.parquet
@@ -148,20 +151,97 @@ def test_missing_files_and_folders(tmp_path, name):
         open_table(tmp_path / name)
 
 
-def test_open_quotes_are_refused_when_reached(tmp_path, monkeypatch):
-    table = open_table(_write(tmp_path, "a.csv", 'smiles,name\nC,a\nO,"b\nN,c\n'))
-    rows = table.rows()
-    assert next(rows) == Row(2, ("C", "a"))
-    with pytest.raises(ValueError, match=r"a\.csv line 3 opens a quote that is never closed"):
-        next(rows)
+STRAY = 'smiles,y,size\nCCO,1,"5 inch\nCCN,2,x\nCCC,3,"4 inch\nCO,4,"a, ""b""\nc, d"\nC,5,6"\n'
+TWICE = '; write a quote that belongs to the text twice ("")'
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("a.csv", bytes), ("a.csv.gz", gzip.compress), ("a.csv.xz", lzma.compress), ("a.tsv", bytes)]
+)
+def test_a_stray_quote_takes_no_row_with_it(tmp_path, name, pack):
+    """The rows after a cell such as "5 inch were lost in it, up to the next quote."""
+    text = STRAY.replace(",", "\t") if name.endswith(".tsv") else STRAY
+    inner = 'a\t "b"\nc\t d' if name.endswith(".tsv") else 'a, "b"\nc, d'
+    rows = _rows(_write(tmp_path, name, pack(text.encode())))
+    assert rows == [
+        Row(2, ("CCO", "1", '"5 inch'), "a quote stands inside a quoted cell" + TWICE),
+        Row(3, ("CCN", "2", "x")),
+        Row(4, ("CCC", "3", '"4 inch'), "a quote stands inside a quoted cell" + TWICE),
+        Row(5, ("CO", "4", inner)),
+        Row(7, ("C", "5", '6"')),
+    ]
+
+
+def test_quotes_that_are_never_closed(tmp_path, monkeypatch):
+    path = _write(tmp_path, "a.csv", 'smiles,name\nC,a\nO,"b\nN,c\n')
+    assert _rows(path) == [
+        Row(2, ("C", "a")),
+        Row(3, ("O", '"b'), "it opens a quote that is never closed" + TWICE),
+        Row(4, ("N", "c")),
+    ]
+    with pytest.raises(
+        ValueError, match=r"b\.csv line 1, the header, cannot be read as cells: it opens a quote that is"
+    ):
+        open_table(_write(tmp_path, "b.csv", 'smiles,"name\nC,a\n'))
     monkeypatch.setattr(tables, "_LONGEST_CELL", 1000)
     before = csv.field_size_limit(10)
     try:
-        long = open_table(_write(tmp_path, "b.csv", 'smiles\nC\n"' + "C\n" * 600))
-        with pytest.raises(ValueError, match=r"b\.csv line 3 .*is a quote left open there\?"):
-            list(long.rows())
+        rows = _rows(_write(tmp_path, "c.csv", 'smiles\nC\n"' + "C\n" * 600))
     finally:
         csv.field_size_limit(before)
+    assert [row.line for row in rows] == list(range(2, 603))
+    assert [row.line for row in rows if row.problem] == [3]
+    assert rows[1].problem == "a cell is longer than 1,000 characters; is a quote left open there?"
+
+
+def test_rows_inside_a_quoted_cell_are_rows(tmp_path):
+    """Two stray quotes make a cell that holds whole rows; only what a row looks like tells it from a long note."""
+    stray = 'smiles,y,size\nCCO,1,"5 inch\nCCN,2,x\nCCC,3,6"\nC,4,7\n'
+    note = 'smiles,y,note\nCCO,1,"of\nC, N, O\nand Cl,2"\nC,4,7\n'
+    name = 'name,smiles,y\n"two\nlines",CCO,7\n"a\nb,CCO,c",C,8\n'
+
+    def like(cells: tuple[str, ...]) -> bool:
+        place = 1 if "CCO" in cells else 0
+        return set(cells[place]) <= set("CNO") and cells[place + 1].isdigit()
+
+    def guarded(content: str) -> list[Row]:
+        return list(open_table(_write(tmp_path, "a.csv", content)).guarded(like).rows())
+
+    problem = "it opens a quote that takes in line 3, which is a row of its own" + TWICE
+    assert guarded(stray) == [
+        Row(2, ("CCO", "1", '"5 inch'), problem),
+        Row(3, ("CCN", "2", "x")),
+        Row(4, ("CCC", "3", '6"')),
+        Row(5, ("C", "4", "7")),
+    ]
+    assert [row.cells[2] for row in guarded(note)] == ["of\nC, N, O\nand Cl,2", "7"]
+    assert [row.cells[0] for row in guarded(name)] == ["two\nlines", "a\nb,CCO,c"]
+    # A cell that swallows part of a row leaves too few cells or too many: all lines are rows again.
+    short = _rows(_write(tmp_path, "b.csv", 'smiles,y,size\nCCO,"1,5\nCCN,2",x,y\nC,4,7\n'))
+    assert [(row.line, bool(row.problem)) for row in short] == [(2, True), (3, True), (4, False)]
+
+
+def test_what_is_no_regular_file_is_refused_and_nothing_waits(tmp_path):
+    for name in ("a.csv", "a.csv.gz", "a.parquet", "a.sdf", "a.smi"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ValueError, match=f"{name} is no regular file; expected one on disk"):
+            open_table(tmp_path / name)
+    (tmp_path / "null.csv").symlink_to("/dev/null")
+    with pytest.raises(ValueError, match=r"null\.csv is no regular file"):
+        open_table(tmp_path / "null.csv")
+    (tmp_path / "link.csv").symlink_to(_write(tmp_path, "true.csv", "smiles\nC\n"))
+    assert _cells(tmp_path / "link.csv") == [("C",)]
+
+
+def test_names_of_many_columns_are_checked_in_linear_time(tmp_path):
+    names = [f"c{place}" for place in range(20_000)]
+    path = _write(tmp_path, "a.csv", ",".join(names) + "\n")
+    began = time.process_time()
+    table = open_table(path)
+    assert [table.place(name, "") for name in names] == list(range(20_000))
+    assert time.process_time() - began < 2
+    with pytest.raises(ValueError, match="two columns named 'c7'"):
+        open_table(_write(tmp_path, "b.csv", ",".join([*names, "c7"]) + "\n"))
 
 
 def test_place_names_the_columns_there_are(tmp_path):
@@ -203,6 +283,55 @@ def test_parquet(tmp_path):
         Row(2, ("", "", "nan", "False", "b", "")),
         Row(3, ("ü\n", str(2**62), "-1e-300", "", "a", "")),
     ]
+
+
+def test_parquet_values_that_python_cannot_hold(tmp_path):
+    """A date after the year 9999, in a column that nobody needs, was an OverflowError."""
+    days = pyarrow.array([0, 2**31 - 1, None], pyarrow.date32())
+    texts = pyarrow.array(["C", "é", "O"])
+    broken = pyarrow.Array.from_buffers(texts.type, 3, [None, texts.buffers()[1], pyarrow.py_buffer(b"C\xff\xfeO")])
+    values = {
+        "smiles": ["C", "N", "O"],
+        "day": days,
+        "time": pyarrow.array([0, 2**62, 1], pyarrow.timestamp("us")),
+        "nested": pyarrow.StructArray.from_arrays([days], ["day"]),
+        "text": broken,
+    }
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(values), path)
+    first, second, third = _cells(path)
+    assert first[:3] == ("C", "1970-01-01", "1970-01-01 00:00:00")
+    assert second == (
+        "N",
+        f"<value out of range: {2**31 - 1}>",
+        f"<value out of range: {2**62}>",
+        "<struct<day: date32[day]> out of range>",
+        "\ufffd\ufffd",
+    )
+    assert (third[0], third[1], third[4]) == ("O", "", "O")
+
+
+@pytest.mark.parametrize("options", [{"use_dictionary": False}, {"data_page_version": "2.0"}])
+def test_flipped_bits_in_pages_with_checksums_are_seen(tmp_path, options):
+    path = tmp_path / "a.parquet"
+    table = pyarrow.table({"smiles": ["C" * (place % 9 + 1) for place in range(100)], "y": [i / 2 for i in range(100)]})
+    pyarrow.parquet.write_table(table, path, write_page_checksum=True, **options)
+    whole, expected = path.read_bytes(), _rows(path)
+    group = pyarrow.parquet.read_metadata(path).row_group(0)
+    pages = []
+    for column in (group.column(0), group.column(1)):
+        start = column.dictionary_page_offset or column.data_page_offset
+        pages += range(start, start + column.total_compressed_size)
+    random = Random(0)
+    seen = 0
+    for place in [*pages[:12], *random.sample(pages, 30)]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << random.randrange(8)]) + whole[place + 1 :])
+        try:
+            # A flip in a page's header may change a number that nobody needs.
+            assert _rows(path) == expected
+        except ValueError as error:
+            seen += str(error).startswith(f"{path} cannot be read as Parquet: ")
+    assert seen > 25
 
 
 def test_parquet_names_its_extra_and_its_doubles(tmp_path, monkeypatch):
@@ -258,6 +387,19 @@ def test_sdf_of_other_hands(tmp_path, monkeypatch):
     monkeypatch.setattr(_sdf, "_LONGEST_RECORD", 50)
     with pytest.raises(ValueError, match=r"a\.sdf record 1 does not end"):
         open_table(path)
+
+
+def test_sdf_records_that_hold_too_much(tmp_path):
+    """Without its $$$$ a record took the next molecule with it."""
+    one, two = (_sd([(smiles, {"y": y})]) for smiles, y in (("CCO", "1"), ("C", "2")))
+    rows = _rows(_write(tmp_path, "a.sdf", one.replace("$$$$\n", "") + two + two))
+    assert [row.problem for row in rows] == [
+        "the record holds more than one molecule; expected $$$$ after each",
+        None,
+    ]
+    nul = one.replace("> <y>", "> <z>\n\0\n\n> <y>").replace(">  <y>", ">  <z>\n\0\n\n>  <y>")
+    (row,) = _rows(_write(tmp_path, "b.sdf", nul))
+    assert row.problem == "the row holds a NUL byte; expected text"
 
 
 def test_a_field_named_like_the_block_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rdkit import Chem
 
+from tokengt.config import from_dict, to_dict
 from tokengt.data.datasets import esol
 from tokengt.interop import molecules as module
 from tokengt.interop.molecules import (
@@ -217,3 +219,53 @@ def test_canonical_smiles_know_a_molecule_again():
 def test_scaffolds_by_hand():
     texts = ["CCc1ccccc1", "OC1CCC(C[C@H]2CCN2)CC1", "CCO", "C1CC", "c1ccccc1.Cl"]
     assert scaffolds(texts) == ["c1ccccc1", "C1CCC(CC2CCN2)CC1", "", "", "c1ccccc1"]
+
+
+def test_molecules_that_would_take_minutes_are_refused_by_their_text() -> None:
+    """A molecule of 20,000 atoms, or of rings within rings, stopped a whole file."""
+    ladder = "".join(f"*%({2 * place + 10})%({2 * place + 11})" for place in range(150))
+    tangled = ladder + "".join(f"*%({2 * place + 10})%({2 * place + 11})" for place in reversed(range(150)))
+    cases = {
+        "C" * 1000: None,
+        "C" * 1001: "the SMILES has 1,001 atoms; expected at most 1,000 (max_atoms)",
+        "[13CH4]." * 1200: "the SMILES has 1,200 atoms; expected at most 1,000 (max_atoms)",
+        "Cl" * 600: None,
+        tangled: "the SMILES has 300 ring bonds; expected at most 250",
+        "C" + "1" * 50_000: "the SMILES has 25,000 ring bonds; expected at most 100",
+        "("
+        * 50_000: "the SMILES has 50,000 characters; expected at most 20,000 for the limit of 1,000 atoms (max_atoms)",
+        "CCO " + "name" * 20_000: None,
+    }
+    began = time.process_time()
+    packed = pack_molecules(list(cases))
+    assert time.process_time() - began < 5
+    problems = dict(packed.problems)
+    # Chlorine takes one bond: RDKit refuses it in its own words.
+    assert problems.pop(3).startswith("the SMILES cannot be read: Explicit valence for atom")
+    assert problems == {place: reason for place, reason in enumerate(cases.values()) if reason is not None}
+    assert all(len(reason) < 400 for _, reason in pack_molecules(["[" * 19_000]).problems)
+
+
+def test_the_limit_of_atoms_counts_nodes_of_the_graph_too() -> None:
+    limit = MoleculePolicy(hydrogens="explicit", max_atoms=8)
+    assert pack_molecules(["CC", "CCC"], limit).problems == (
+        (1, "the SMILES has 11 atoms; expected at most 8 (max_atoms)"),
+    )
+    assert limit == MoleculePolicy(hydrogens="explicit")  # it decides which molecules are read, and not how
+    assert to_dict(MoleculePolicy()) == {"salts": "keep", "stereo": "keep", "hydrogens": "implicit"}
+    assert from_dict(MoleculePolicy, to_dict(limit)).max_atoms == 8
+    for wrong in (0, -1, True):
+        with pytest.raises(ValueError, match=r"max_atoms is .*; expected a whole number of at least 1"):
+            MoleculePolicy(max_atoms=wrong)
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_mol_blocks_say_how_large_they_are(newer: bool) -> None:
+    molecule = Chem.MolFromSmiles("C" * 60 + ".O" * 30)
+    block = Chem.MolToMolBlock(molecule, forceV3000=newer)
+    assert pack_molecules([block], MoleculePolicy(max_atoms=90), "molblock").problems == ()
+    (problem,) = pack_molecules([block], MoleculePolicy(max_atoms=89), "molblock").problems
+    assert problem == (0, "the mol block has 90 atoms; expected at most 89 (max_atoms)")
+    kept = canonical_smiles([block], MoleculePolicy(salts="largest", max_atoms=90).of_whole, "molblock")
+    assert kept == [Chem.MolToSmiles(molecule)]
+    assert scaffolds(["C" * 1500 + "C1CC1"]) == ["C1CC1"]  # it was read before, under whatever limit

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from torch_geometric.data.hypergraph_data import HyperGraphData
 
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
-from tokengt.interop.pyg import from_pyg, to_pyg
+from tokengt.interop.pyg import as_batch, counted_by, from_pyg, to_pyg
+
+# The data here has attributes of every kind, and is read in most tests for another reason.
+pytestmark = pytest.mark.filterwarnings("ignore:no model reads")
 
 _EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]])
 _INCIDENCE = torch.tensor([[2, 0, 1, 1], [0, 0, 0, 1]])
@@ -150,6 +154,36 @@ def test_fields_by_hand():
     assert set(graph.extras) == {"y", "pos", "edge_weight", "name", "tags", "level", "table", "train_mask"}
 
 
+def test_numbers_that_no_model_reads_are_named() -> None:
+    """Labels, masks, names and numbers of nodes are no features; pos and edge_weight would be missed."""
+    expected = (
+        "no model reads pos (of nodes: x) and edge_weight (of edges: edge_attr) and level (of graphs: graph_features); "
+        "concatenate what it should read to the attribute named beside it"
+    )
+    for data in (_rich(), Batch.from_data_list([_rich(), _rich()])):
+        with pytest.warns(UserWarning, match="no model reads") as caught:
+            from_pyg(data)
+        assert [str(each.message) for each in caught] == [expected]
+    plain = Data(x=torch.rand(3, 2), edge_index=_EDGES, y=torch.tensor([1]), name="a", train_mask=torch.ones(3) > 0)
+    plain.partner_index = torch.tensor([0, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_pyg(plain)
+        as_batch([_rich()] * 3)
+    with pytest.warns(UserWarning, match=r"no model reads u \(of graphs: graph_features\)"):
+        from_pyg(Data(x=torch.rand(3, 2), edge_index=_EDGES, u=torch.rand(1, 5)))
+
+
+def test_what_an_attribute_is_counted_by() -> None:
+    """Where nodes and edges are equally many, its name decides; looking leaves nothing behind in the object."""
+    data = Data(num_nodes=4, edge_index=_EDGES, edge_weight=torch.rand(4), pos=torch.rand(4, 3), u=torch.rand(1))
+    before = dict(vars(data._store))
+    assert [counted_by(data, key) for key in ("edge_weight", "pos", "u")] == ["edge", "node", "graph"]
+    assert vars(data._store).keys() == before.keys()
+    data.num_nodes, data.pos = 3, torch.rand(4, 3)
+    assert counted_by(data, "pos") == "edge"
+
+
 def test_incidence_is_sorted_and_keeps_the_order_of_members():
     data = Data(num_nodes=4, hyperedge_index=torch.tensor([[3, 1, 2, 0], [1, 0, 1, 0]]))
     graph = from_pyg(data)
@@ -192,6 +226,21 @@ def test_follow_batch_and_late_attributes_come_back():
     half = to_pyg(graphs.select([1]))
     assert "note" not in half
     assert half.name == ["ethanol"]
+
+
+def test_attributes_of_a_batch_come_back_only_to_the_same_batch():
+    """An attribute of the batch as a whole has rows that belong to its graphs in their order, and to no other."""
+    batch = Batch.from_data_list([Data(x=torch.full((2, 1), float(n)), edge_index=_EDGES[:, :2]) for n in range(3)])
+    batch.weight = torch.tensor([10.0, 11.0, 12.0])
+    graphs = from_pyg(batch)
+    assert to_pyg(graphs).weight.tolist() == [10.0, 11.0, 12.0]
+    for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2], [0, 1], [0, 1, 2, 2], [0, 0, 2]):
+        written = to_pyg(graphs.select(order))
+        assert written.x[::2, 0].tolist() == order
+        assert ("weight" in written) == (order == [0, 1, 2]), order
+    other = from_pyg(batch.clone())
+    mixed = GraphBatch.collate([graphs[0], other[1], graphs[2]])
+    assert "weight" not in to_pyg(mixed)
 
 
 def test_batch_made_by_hand():

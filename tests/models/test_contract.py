@@ -1,5 +1,6 @@
 """What every kind of model answers, asked of each of them."""
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,10 +13,11 @@ from tests.graphs import odd_graphs, random_graph
 from tests.training.stores import graph_store, molecule_store, ring
 from tests.workflow.small import molecules
 from tokengt import GraphBatch, TokenGT, from_smiles
-from tokengt.config import to_dict
+from tokengt.config import override, to_dict
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.gin import GinConfig
 from tokengt.models.kinds import KINDS, config_from_dict, load_model, register
+from tokengt.models.passes import check_passes, run_passes
 from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 from tokengt.presets import PRESETS, small
 from tokengt.testing import assert_permutation_equivariant, assert_permutation_invariant
@@ -78,6 +80,16 @@ def test_costs_of_tokengt_are_its_tokens() -> None:
     assert fitted.costs(directed).tolist() == [1 + graph.num_nodes + graph.num_edges for graph in odd_graphs()]
 
 
+def test_identifiers_are_given_only_to_models_that_take_them(config: ModelConfig) -> None:
+    model = config.fit(molecule_store(5), 1).build()
+    assert model.takes_node_ids == ("node_ids" in inspect.signature(model.forward).parameters)
+    if model.takes_node_ids:
+        check_passes(model, 1, "identifiers", given_ids=True)
+    else:
+        with pytest.raises(ValueError, match=f"node_ids are given, but a {type(model).__name__} takes none"):
+            check_passes(model, 1, "identifiers", given_ids=True)
+
+
 def test_a_model_comes_back_from_disk_as_the_kind_it_is(config: ModelConfig, tmp_path: Path) -> None:
     store = molecule_store(5)
     model = config.fit(store, 2).build().eval()
@@ -103,6 +115,31 @@ def test_configs_of_all_presets_return_from_json(tmp_path: Path) -> None:
         config = preset()
         assert config_from_dict(json.loads(json.dumps(to_dict(config)))) == config
         assert config.describe().summary
+
+
+@pytest.mark.parametrize(
+    ("name", "summary", "details"),
+    [
+        (
+            "tokengt",
+            "4 layers x 32, 8 heads, laplacian 16, softmax attention, graph head of 1",
+            {"identifiers": "laplacian, 16 dimensions"},
+        ),
+        ("gin", "GIN, 3 layers x 24, graph head of 1", {"layers": "3 x 24", "virtual node": "no"}),
+        (
+            "gin-vn",
+            "GIN with virtual node, 3 layers x 24, graph head of 1",
+            {"layers": "3 x 24", "virtual node": "yes"},
+        ),
+        ("mlp", "MLP, 2 layers x 24, graph head of 1", {"layers": "2 x 24"}),
+        ("clique_gcn", "GCN, 2 layers x 24, graph head of 1", {"layers": "2 x 24"}),
+    ],
+)
+def test_a_model_describes_itself(name: str, summary: str, details: dict[str, str]) -> None:
+    """What the card and ``tokengt info`` say of it."""
+    described = QUICK[name]().describe()
+    assert (described.summary, dict(described.details)) == (summary, details)
+    assert described.name == {"tokengt": "TokenGT"}.get(name, summary.split(",")[0])
 
 
 def test_an_unknown_kind_is_named_with_those_there_are() -> None:
@@ -191,3 +228,54 @@ def test_hypergraphs_are_refused_by_message_passing() -> None:
 
     with pytest.raises(ValueError, match="a GIN passes messages along edges of two nodes"):
         GinConfig().fit(graph_store([hypergraph()]), 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder.num_heads": 4},
+        {"encoder.activation": "relu"},
+        {"encoder.sparse_basis_residual": True},
+        {"identifiers.which": "both_ends"},
+    ],
+)
+def test_what_the_shapes_of_weights_do_not_show_is_a_meaning_of_them(change: dict[str, object]) -> None:
+    """Fine-tuning compares the meanings: otherwise the same weights would be read as another model's, silently."""
+    plain = QUICK["tokengt"]().fit(molecule_store(5), 1)
+    changed = override(plain, change, "model")
+    one, other = plain.build().eval(), changed.build().eval()
+    assert {n: t.shape for n, t in one.state_dict().items()} == {n: t.shape for n, t in other.state_dict().items()}
+    other.load_state_dict({name: 3 * tensor for name, tensor in one.state_dict().items()})
+    one.load_state_dict(other.state_dict())
+    batch = molecule_store(5).graphs
+    assert not torch.allclose(one(batch), other(batch))
+    (name,) = change
+    assert changed.meanings()[name] != plain.meanings()[name]
+
+
+def test_kinds_of_identifiers_and_norms_are_meanings_too() -> None:
+    plain = small()
+    orf, random = (override(plain, {"identifiers.kind": kind}, "model") for kind in ("orf", "random"))
+    assert orf.meanings() != random.meanings()
+    assert override(plain, {"encoder.norm": False}, "model").meanings() != plain.meanings()
+
+
+@pytest.mark.parametrize("name", ["gin-vn", "mlp"])
+def test_draws_over_dropout_depend_on_nothing_but_their_numbers(name: str) -> None:
+    """Neither on what was drawn before, nor on other graphs of the batch; and they leave the model as it was."""
+    store = molecule_store(6)
+    model = replace(QUICK[name](), dropout=0.5).fit(store, 1).build()  # type: ignore[type-var]
+    model.train()(store.graphs)  # Batch norm has moments to lose.
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+
+    def draws(batch: GraphBatch, seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        passes = run_passes(model, 3, "dropout", lambda draw: model(batch, draw=draw))
+        assert torch.initial_seed() == seed
+        return passes
+
+    first, second = draws(store.graphs, 1), draws(store.graphs, 2)
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert not torch.equal(first[0], first[1])
+    assert model.training
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())

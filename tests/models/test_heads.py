@@ -113,6 +113,9 @@ def test_link_scores_can_learn_a_pair_that_is_no_edge() -> None:
     [
         (torch.tensor([[0], [4]]), "pair 0 joins graph 0 and graph 1"),
         (torch.tensor([[0], [9]]), "outside 0 to 7"),
+        (torch.tensor([[7], [8]]), "outside 0 to 7"),  # one past the end
+        (torch.tensor([[8], [8]]), "outside 0 to 7"),
+        (torch.tensor([[-1], [0]]), "outside 0 to 7"),
         (torch.tensor([[0.0], [1.0]]), "must be integers"),
         (torch.tensor([[False], [True]]), "must be integers"),
         (None, "needs pairs"),
@@ -122,6 +125,12 @@ def test_bad_pairs(pairs: torch.Tensor | None, sentence: str) -> None:
     batch = GraphBatch.collate([random_graph(3, 2, 1), random_graph(5, 6)])
     with pytest.raises(ValueError, match=sentence):
         small_model(head=HeadConfig(level="link"))(batch, pairs=pairs)
+
+
+def test_the_first_and_the_last_node_can_be_asked_for() -> None:
+    batch = GraphBatch.collate([random_graph(3, 2, 1), random_graph(5, 6)])
+    scores = small_model(head=HeadConfig(level="link"))(batch, pairs=torch.tensor([[0, 7], [2, 7]]))
+    assert torch.isfinite(scores).all()
 
 
 def test_other_heads_take_no_pairs() -> None:

@@ -19,15 +19,19 @@ from tokengt import (
     Graph,
     GraphBatch,
     HeadConfig,
+    IdentifierConfig,
     LaplacianIds,
+    NearOrthonormalIds,
     NoIds,
     OrfIds,
     SoftmaxConfig,
     TokenGT,
     TokenGTConfig,
     TokensConfig,
+    load,
     presets,
 )
+from tokengt.models.pretrained import write_sealed
 from tokengt.models.tokengt.identifiers import identifiers_of_kind
 from tokengt.structure.laplacian import laplacian_fact
 
@@ -151,6 +155,27 @@ def test_generators_decide_fresh_draws() -> None:
     assert not torch.allclose(one, other)
 
 
+@pytest.mark.parametrize(
+    ("ids", "fresh"),
+    [
+        (OrfIds(5), True),
+        (NearOrthonormalIds(5), True),
+        (LaplacianIds(5), True),
+        (LaplacianIds(5, sign_flip=False, dropout=0.4), True),
+        (LaplacianIds(5, sign_flip=False), False),
+        (NoIds(), False),
+    ],
+)
+def test_training_draws_identifiers_anew_at_every_pass(ids: IdentifierConfig, fresh: bool) -> None:
+    """There is no other chance in this model. At evaluation the same graph has the same identifiers every time."""
+    model, graph = small_model(ids=ids), random_graph(9, 20)
+    still = model(graph)
+    assert torch.equal(model(graph), still)
+    model.train()
+    assert torch.equal(model(graph), model(graph)) != fresh
+    assert torch.equal(model.eval()(graph), still)
+
+
 def test_directions_of_edges_matter() -> None:
     """Swapping [P_u, P_v] shows when the two directions carry different features."""
     graph = random_graph(6, 9, 2)
@@ -206,7 +231,7 @@ def test_head_and_value_sizes_are_free() -> None:
 def test_save_and_load(tmp_path: Path, attention: str) -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         model = small_model(encoder=attention_encoder(attention), dtype=dtype)
-        model.save_pretrained(tmp_path)
+        model.save_pretrained(tmp_path, overwrite=True)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
         loaded = TokenGT.from_pretrained(tmp_path).eval()
         assert loaded.config == model.config
@@ -214,14 +239,55 @@ def test_save_and_load(tmp_path: Path, attention: str) -> None:
         assert torch.equal(loaded(batch), model(batch))
 
 
+def test_a_saved_model_is_not_lost_to_another(tmp_path: Path) -> None:
+    """A loop saves its model again and again; a second model, or another program's config.json, has to be told."""
+    folder, model = tmp_path / "model", small_model()
+    model.save_pretrained(folder)
+    with torch.no_grad():
+        model.head.project.bias.add_(1.0)
+    model.save_pretrained(folder)
+    assert torch.equal(TokenGT.from_pretrained(folder).head.project.bias, model.head.project.bias)
+    before, other = (folder / "model.safetensors").read_bytes(), small_model(head=HeadConfig(out_dim=5))
+    with pytest.raises(
+        ValueError, match=r"already holds config\.json and model\.safetensors of another .*overwrite=True"
+    ):
+        other.save_pretrained(folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    read = TokenGT.from_pretrained(folder)
+    other.save_pretrained(folder, overwrite=True)
+    for stale in (model, read):  # neither knows of the model that lies there now
+        with pytest.raises(ValueError, match="of another model"):
+            stale.save_pretrained(folder)
+    TokenGT.from_pretrained(folder).save_pretrained(folder)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"already holds config\.json of another model"):
+        model.save_pretrained(foreign)
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "notes.txt").write_text("mine")
+    model.save_pretrained(tmp_path / "beside")
+    assert (tmp_path / "beside" / "notes.txt").read_text() == "mine"
+    with pytest.raises(ValueError, match=r"notes\.txt is a file; expected a folder"):
+        model.save_pretrained(tmp_path / "beside" / "notes.txt")
+
+
+def test_a_name_of_a_hub_is_told_what_is_taken() -> None:
+    with pytest.raises(ValueError, match=r"user/name does not exist; expected a folder .*nothing is downloaded"):
+        TokenGT.from_pretrained("user/name")
+    with pytest.raises(ValueError, match=r"user/name does not exist; expected a run's folder .*nothing is downloaded"):
+        load("user/name")
+
+
 def test_load_refuses_everything_else(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"config\.json is missing"):
         TokenGT.from_pretrained(tmp_path)
     small_model().save_pretrained(tmp_path)
     description = json.loads((tmp_path / "config.json").read_text())
+    description.pop("checksum")
 
     def rewrite(**changes: object) -> None:
-        (tmp_path / "config.json").write_text(json.dumps(description | changes))
+        write_sealed(tmp_path / "config.json", description | changes)
 
     rewrite(format="pickle")
     with pytest.raises(ValueError, match="has format 'pickle'"):

@@ -67,13 +67,6 @@ def test_only_the_gcn_hears_of_hyperedges() -> None:
     assert not torch.allclose(gcn(joined), gcn(apart))
 
 
-def test_features_are_dropped_in_training_only() -> None:
-    model = replace(of(MlpConfig(level="node", dropout=0.0)), feature_dropout=0.5).build()
-    assert not torch.equal(model(hypergraph()), model(hypergraph()))
-    model.eval()
-    assert torch.equal(model(hypergraph()), model(hypergraph()))
-
-
 def test_mixed_precision_mixes_in_the_precision_of_the_weights() -> None:
     model = of(CliqueGcnConfig(level="node")).build().eval()
     with torch.autocast("cpu", torch.bfloat16):

@@ -137,6 +137,53 @@ def test_published_sizes() -> None:
         assert sum(parameter.numel() for parameter in blocks.parameters()) == 42_559_488
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "changed"),
+    [
+        ("dropout", 0.1, {"encoder.residual_dropout": 0.1, "encoder.input_dropout": 0.1}),
+        ("attention_dropout", 0.2, {"encoder.attention.dropout": 0.2}),
+        ("act_dropout", 0.3, {"encoder.mlp_dropout": 0.3}),
+        ("stochastic_depth", True, {"encoder.drop_path": 0.1}),
+        ("activation_fn", "relu", {"encoder.activation": "relu"}),
+        ("lap_node_id_sign_flip", True, {"identifiers.sign_flip": True}),
+        ("lap_node_id_eig_dropout", 0.4, {"identifiers.dropout": 0.4}),
+    ],
+)
+def test_each_setting_of_theirs_is_read_into_its_own_place(
+    option: str, value: object, changed: dict[str, object]
+) -> None:
+    """Weights that go on training under another dropout than the authors' would be another experiment."""
+    state = random_state(heads=HEADS, ids="lap")
+    plain = _flat(model_from_official(state, options()).config.to_dict())
+    told = _flat(model_from_official(state, options(**{option: value})).config.to_dict())
+    assert {name: told[name] for name in told if told[name] != plain[name]} == changed
+
+
+@pytest.mark.parametrize("option", [{"act_dropout": 0.5}, {"lap_node_id_sign_flip": True}])
+def test_settings_of_theirs_change_training_and_not_evaluation(option: dict[str, object]) -> None:
+    """Two training passes differ by chance with the setting and are alike without it."""
+    state, batch = random_state(heads=HEADS, ids="lap"), GraphBatch.collate(GRAPHS)
+
+    def passes(model: TokenGT) -> list[torch.Tensor]:
+        outputs = []
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            outputs.append(model(batch))
+        return outputs
+
+    assert torch.equal(*passes(model_from_official(state, options()).train()))
+    with_option = model_from_official(state, options(**option))
+    assert torch.equal(*passes(with_option))
+    assert not torch.equal(*passes(with_option.train()))
+
+
+def _flat(data: dict[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in data.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
 @pytest.mark.parametrize("place", ["args", "cfg"])
 def test_import_official_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
     state = random_state(heads=HEADS, features=5)

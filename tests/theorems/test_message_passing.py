@@ -18,7 +18,8 @@ from tokengt.theory.construction import (
 )
 from tokengt.theory.construction.gates import Activation, apply_activation
 from tokengt.theory.construction.measure import message_passing_agreement, random_message_layer, random_tensor
-from tokengt.theory.ign import InvariantGraphNetwork
+from tokengt.theory.ign import IGNConfig, InputDomain, InvariantGraphNetwork
+from tokengt.theory.lift import lift_ign
 from tokengt.theory.tuples import Tuples
 
 BOTH: tuple[Activation, ...] = ("relu", "gelu")
@@ -98,6 +99,61 @@ def test_the_transformer_passes_the_messages(nodes: int, activation: Activation)
     agreement = message_passing_agreement(nodes, 400.0, activation=activation, seed=nodes)
     assert agreement.relative < 1e-10
     assert agreement.holds
+
+
+def loud_layer(*, send: float = 0.0, edge: float = 0.0) -> MessagePassingLayer:
+    """One channel each: h_i' = sigma(sum_j sigma(send h_j + edge e_ij)), and nothing else."""
+    one, none = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    return MessagePassingLayer(0 * one, send * one, edge * one, none, one, 0 * one, none)
+
+
+@pytest.mark.parametrize("activation", BOTH)
+@pytest.mark.parametrize(
+    ("first", "state"),
+    [
+        pytest.param(loud_layer(edge=1000.0), 7000.0, id="messages of edge features alone"),
+        pytest.param(loud_layer(send=100.0), 700.0, id="n - 1 messages make up a state"),
+    ],
+)
+def test_gates_hold_against_the_loudest_state(first: MessagePassingLayer, state: float, activation: Activation) -> None:
+    """Node 0 hears seven others, all inputs at their bound; then nobody hears node 0, loud as it is.
+
+    The second layer's gates are made for what the first can give. Made for less, they would let node 0's messages
+    pass to all others, where there is no edge.
+    """
+    nodes = 8
+    features, edges = (torch.ones(*shape, 1, dtype=torch.float64) for shape in ([nodes], [nodes, nodes]))
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.bool)
+    adjacency[0] = True
+    layers = [first, loud_layer(send=1.0)]
+    after_one = pass_messages(layers[:1], features, adjacency, activation, edges)
+    assert float(after_one[0]) == pytest.approx(state)
+    wanted = pass_messages(layers, features, adjacency, activation, edges).sum(0)
+    output = run(message_passing_ign(layers, nodes, 1.0, activation), graph_tensor(features, adjacency, edges))
+    assert torch.allclose(output, wanted, rtol=1e-12, atol=1e-9)
+
+
+def test_the_bound_on_features_is_that_of_the_input() -> None:
+    """A network made for |h| <= 1 is wrong beyond: neither it nor what is compiled from it takes more."""
+    layers = [random_message_layer(2, 2, torch.Generator().manual_seed(0))]
+    features, adjacency = torch.full((3, 2), 4.0, dtype=torch.float64), torch.ones(3, 3, dtype=torch.bool)
+    ign = message_passing_ign(layers, 3, 1.0)
+    with pytest.raises(
+        ValueError, match=r"an input of size 4; .* at most 3 nodes and \|X\| up to 1, and is wrong beyond"
+    ):
+        run(ign, graph_tensor(features, adjacency, torch.zeros(3, 3, 1, dtype=torch.float64)))
+    for network in (ign, lift_ign(ign)):
+        with pytest.raises(ValueError, match="num_nodes is 3 and input_bound 4; the network was made for at most 3"):
+            compile_ign(network, 3, 400.0, 4.0)
+        with pytest.raises(ValueError, match="num_nodes is 4 and input_bound 1; the network was made for at most 3"):
+            compile_ign(network, 4, 400.0, 1.0)
+    domain = compile_ign(ign, 3, 400.0).config.domain
+    assert domain is not None
+    assert domain.input_bound == 1.0
+    # The tensor holds A_ij = 1, so that no network of messages is made for less.
+    assert message_passing_ign(layers, 3, 0.5).domain == InputDomain(3, 1.0)
+    with pytest.raises(ValueError, match="input_bound is missing"):
+        compile_ign(InvariantGraphNetwork(IGNConfig()), 3, 400.0)
 
 
 def test_self_loops_and_features_of_absent_edges_are_ignored() -> None:

@@ -9,11 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.theorems.curves import assert_falls_as_the_gap
-from tokengt import Graph, TokenGT
+from tokengt import Graph, TokenGT, TokenGTConfig
+from tokengt.models.tokengt.guard import Domain, orthonormal_within
 from tokengt.ragged import Segments
 from tokengt.testing import assert_permutation_invariant
-from tokengt.theory.construction import activation_map, compile_ign, encode_tensor, ign_bound, logit_gap, tensor_graph
-from tokengt.theory.construction.compile import reaches
+from tokengt.theory.construction import (
+    activation_map,
+    compile_ign,
+    compile_layer,
+    encode_tensor,
+    ign_bound,
+    logit_gap,
+    tensor_graph,
+)
+from tokengt.theory.construction.compile import ign_recipe, reaches
 from tokengt.theory.construction.gates import Activation
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.construction.measure import ign_agreement, orthonormal_ids, random_tensor, randomise
@@ -133,6 +142,126 @@ def test_it_is_a_plain_model_that_can_be_saved(tmp_path: Path) -> None:
     assert again.config == model.config
     assert torch.equal(again(tensor_graph(x)), model(tensor_graph(x)))
     assert close(again(tensor_graph(x)), direct(ign, x))
+
+
+def test_a_copy_from_a_file_refuses_what_the_model_refuses(tmp_path: Path) -> None:
+    """n, the bound and the sharpness are saved with the model: another n would give a wrong number without a word."""
+    ign = random_ign(IGNConfig(2, (1, 3, 2)))
+    compile_ign(ign, 4, 400.0, 1.0).save_pretrained(tmp_path)
+    again, other = TokenGT.from_pretrained(tmp_path), torch.ones(5, 5, 1, dtype=torch.float64)
+    assert again.config.domain == Domain(4, 1.0, 400.0)
+    with pytest.raises(ValueError, match="every graph must have 4 nodes"):
+        again(tensor_graph(other))
+    with pytest.raises(ValueError, match=r"size 2 is above the input_bound of 1 "):
+        again(tensor_graph(2 * other[:4, :4]))
+    with pytest.raises(ValueError, match="node_ids are not orthonormal"):
+        again(tensor_graph(other[:4, :4]), torch.ones(4, 4, dtype=torch.float64))
+
+
+def test_configs_without_a_domain_are_written_as_before() -> None:
+    """A field that only compiled models have changes no file and no checksum of any other."""
+    assert "domain" not in TokenGTConfig().to_dict()
+    config = compile_ign(random_ign(IGNConfig(2, (1, 2))), 3, 400.0, 1.0).config
+    assert config.to_dict()["domain"] == {"num_nodes": 3, "input_bound": 1.0, "sharpness": 400.0}
+    assert TokenGTConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize("sharpness", [400.0, 1e6])
+def test_identifiers_a_little_off_orthonormal_are_refused(sharpness: float) -> None:
+    """5e-6 off, times a sharpness of 1e6, is 0.6 off in outputs of 3, where the bound says 1e-4."""
+    ign = random_ign(IGNConfig(2, (1, 3, 2)))
+    model, x = compile_ign(ign, 4, sharpness, 1.0), random_tensor(4, 2, 1, 1.0, torch.Generator().manual_seed(0))
+    ids = orthonormal_ids(4, 4, torch.Generator().manual_seed(1))
+    bound = ign_bound(ign, 4, sharpness, 1.0)
+    assert float((model(tensor_graph(x), ids) - direct(ign, x)).abs().max()) <= bound
+    tilted = ids.clone()
+    tilted[0] += 5e-6 * ids[1]
+    for off in (tilted, ids.float()):
+        with pytest.raises(
+            ValueError, match=rf"off by \d.+ the sharpness of {sharpness:g} multiplies".replace("+0", r"\+0")
+        ):
+            model(tensor_graph(x), off)
+
+
+def test_identifiers_as_far_off_as_is_allowed_keep_to_the_bound() -> None:
+    ign, sharpness = random_ign(IGNConfig(2, (1, 3, 2))), 1e6
+    model, x = compile_ign(ign, 4, sharpness, 1.0), random_tensor(4, 2, 1, 1.0, torch.Generator().manual_seed(0))
+    ids = torch.eye(4, dtype=torch.float64)
+    ids[0] += 0.9 * orthonormal_within(4, torch.float64) * ids[1]
+    bound = ign_bound(ign, 4, sharpness, 1.0)
+    assert float((model(tensor_graph(x), ids) - direct(ign, x)).abs().max()) <= bound
+
+
+def test_a_float32_model_takes_identifiers_of_its_own_precision() -> None:
+    ign = random_ign(IGNConfig(2, (1, 3, 2)))
+    x = random_tensor(4, 2, 1, 1.0, torch.Generator().manual_seed(0))
+    model = compile_ign(ign, 4, 100.0, 1.0).float()
+    for ids in (None, orthonormal_ids(4, 4, torch.Generator().manual_seed(1)).float()):
+        assert close(model(tensor_graph(x.float()), ids), direct(ign, x), 1e-3)
+
+
+def test_a_number_at_the_bound_is_taken_whatever_its_precision() -> None:
+    """float32(0.1) is 1.5e-9 above 0.1: as a float32 tensor, and read as float64."""
+    ign = random_ign(IGNConfig(2, (1, 3, 2)))
+    model, x = compile_ign(ign, 3, 400.0, 0.1), torch.full((3, 3, 1), 0.1)
+    assert float(x.double().max()) > 0.1
+    assert close(model.double()(tensor_graph(x.double())), direct(ign, x.double()))
+    assert close(compile_ign(ign, 3, 100.0, 0.1).float()(tensor_graph(x)), direct(ign, x.double()), 1e-3)
+    with pytest.raises(ValueError, match="above the input_bound"):
+        model(tensor_graph(1.001 * x.double()))
+
+
+def test_too_little_sharpness_is_a_warning() -> None:
+    """At 10 the outputs are off by a third; at 100 by next to nothing, and nobody is warned."""
+    ign, layer = random_ign(IGNConfig(2, (1, 3, 2))), random_ign(IGNConfig(2, (1, 1))).layers[0]
+    with pytest.warns(
+        UserWarning, match=r"sharpness 10 is too small for 5 nodes: a head may give \d\d% .* from 181 on"
+    ):
+        compile_ign(ign, 5, 10.0, 1.0)
+    with pytest.warns(UserWarning, match="sharpness 5 is too small for 5 nodes"):
+        compile_layer(layer, 5, 5.0, 1.0)
+    compile_ign(ign, 5, 100.0, 1.0)
+
+
+def test_the_share_of_wrong_keys_in_closed_form() -> None:
+    """Sets of n = 3, head (i; i): one right key and two wrong ones, each e^-gap, gap = 4 / sqrt(3 + 2)."""
+    ign = random_ign(IGNConfig(1, (1, 1)))
+    leak = 2 * math.exp(-4 / math.sqrt(5))
+    assert ign_recipe(ign, 3, 4.0, 1.0).wrong_share == pytest.approx(leak / (1 + leak), rel=1e-12)
+
+
+def test_the_bound_of_a_network_is_a_formula() -> None:
+    """Sets, two layers of one channel, n = 4, |X| <= 5, and a linear readout: worked out by hand.
+
+    Layer 1 has weights 2 and -3: at most (2 + 3 * 3) * 5 + 1 = 56 with its bias 1, off by 2 e^-gap (3 * 2 + 1 * 3) * 5.
+    Layer 2 has weights 1 and 4: its |w| sum to 1 + 3 * 4 = 13, so it is off by 13 times that and by
+    2 e^-gap (3 * 1 + 1 * 4) * 56. The sum over 4 nodes, L_{1->0} (7) and the MLP (10) multiply by 280.
+    """
+    ign = random_ign(IGNConfig(1, (1, 1, 1), "relu", invariant_dim=1, mlp_dims=(), out_dim=1))
+    first, second = ign.layers
+    first.weight.copy_(torch.tensor([2.0, -3.0]).view(2, 1, 1))
+    second.weight.copy_(torch.tensor([1.0, 4.0]).view(2, 1, 1))
+    first.bias.fill_(1.0)
+    ign.invariant.weight.fill_(7.0)
+    ign.mlp[0].weight.fill_(10.0)
+    leak = math.exp(-logit_gap(1, 4, 40.0, "one_hot"))
+    one = 2 * leak * (3 * 2 + 1 * 3) * 5
+    two = 13 * one + 2 * leak * (3 * 1 + 1 * 4) * 56
+    assert ign_bound(ign, 4, 40.0, 5.0) == pytest.approx(280 * two, rel=1e-3)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_the_bound_of_a_network_is_near_what_can_happen(order: int) -> None:
+    """Positive weights and inputs of either sign: the worst of twenty is within a factor of 1,000 of the bound."""
+    ign = random_ign(IGNConfig(order, (2, 3, 2), "relu", out_dim=1))
+    for parameter in ign.parameters():
+        parameter.abs_()
+    sharpness = 12 / logit_gap(order, 4, 1.0, "one_hot")
+    model, bound, worst = compile_ign(ign, 4, sharpness, 1.0), ign_bound(ign, 4, sharpness, 1.0), 0.0
+    for seed in range(20):
+        x = random_tensor(4, order, 2, 1.0, torch.Generator().manual_seed(seed)).sign()
+        worst = max(worst, float((model(tensor_graph(x)) - direct(ign, x)).abs().max()))
+    assert worst <= bound <= 1000 * worst
 
 
 def test_any_orthonormal_identifiers_and_every_draw() -> None:

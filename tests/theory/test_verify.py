@@ -5,16 +5,21 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from tokengt.attention import multihead, softmax
+from tokengt.cli import main
 from tokengt.theory import verify as room
-from tokengt.theory.construction import gates, measure
-from tokengt.theory.graphs import path, star, two_triangles
+from tokengt.theory import wl_claim
+from tokengt.theory.construction import gates, lemma, measure, message_passing
+from tokengt.theory.graphs import path, star, two_triangles, undirected
 from tokengt.theory.ign import EquivariantLinear
 from tokengt.theory.partitions import PatternSplit, split_pattern
 from tokengt.theory.scoring import pattern_score
 from tokengt.theory.verify import DEFAULT_NODES, Claim, Setting, isomorphism_types, verify
+from tokengt.theory.wl import separated_by_wl, wl_classes
 
-CLAIMS = 11
+CLAIMS = 17
 
 
 def claims(order: int, nodes: int | None = None, sharpness: float = 1000.0) -> list[Claim]:
@@ -26,7 +31,8 @@ def test_no_claim_fails(order: int) -> None:
     measured = claims(order)
     assert len(measured) == CLAIMS
     silent = [claim for claim in measured if claim.verdict == "not applicable"]
-    assert len(silent) == (3 if order == 1 else 0)
+    # Sets have no edges; graphs of five nodes have pairs for 2-WL, those of four nodes none for 3-WL.
+    assert len(silent) == {1: 3, 2: 0, 3: 1}[order]
     for claim in measured:
         if claim in silent:
             assert claim.measured is None
@@ -38,9 +44,9 @@ def test_no_claim_fails(order: int) -> None:
         assert claim.formula
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 3])
-def test_few_nodes_leave_patterns_empty_and_no_claim_fails(nodes: int) -> None:
-    assert {claim.verdict for order in (1, 2, 3) for claim in claims(order, nodes)} <= {"holds", "not applicable"}
+@pytest.mark.parametrize(("order", "nodes"), [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2)])
+def test_few_nodes_leave_patterns_empty_and_no_claim_fails(order: int, nodes: int) -> None:
+    assert {claim.verdict for claim in claims(order, nodes)} <= {"holds", "not applicable"}
 
 
 def test_the_error_falls_with_sharpness_as_its_bound_does() -> None:
@@ -54,8 +60,26 @@ def test_the_error_falls_with_sharpness_as_its_bound_does() -> None:
 
 def test_too_little_sharpness_is_said() -> None:
     verdicts = {claim.name: claim.verdict for claim in claims(2, 5, 5.0)}
-    assert verdicts["Theorem 1"] == verdicts["Theorem 2"] == "too blunt"
-    assert verdicts["Definition 2"] == verdicts["Section 3.2"] == "holds"
+    assert verdicts["Theorem 1"] == verdicts["Theorem 2"] == verdicts["Corollary 2 (WL)"] == "too blunt"
+    assert verdicts["Definition 2"] == verdicts["Section 3.2"] == verdicts["Theorem 1, rate"] == "holds"
+
+
+def test_too_much_sharpness_is_said_and_nothing_fails() -> None:
+    """At 1e15 float64 moves logits by more than 1: the bounds say so, and so does the verdict."""
+    verdicts = {claim.name: claim.verdict for claim in claims(2, 5, 1e15)}
+    assert "fails" not in verdicts.values()
+    assert verdicts["Theorem 1"] == "too sharp"
+    assert verdicts["Theorem 1, rate"] == "holds"
+
+
+def test_too_much_sharpness_is_no_false_alarm_about_wl() -> None:
+    """Outputs are off by rounding that the sharpness multiplies, while the k-IGN itself tells all pairs apart."""
+    assert wl_claim.weisfeiler_leman(Setting(2, 6, 1e12)).verdict == "too sharp"
+
+
+@pytest.mark.slow
+def test_too_much_sharpness_at_order_three() -> None:
+    assert main(["verify", "--order", "3", "--sharpness", "1e12"]) == 0
 
 
 def test_a_score_without_its_signs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,10 +151,151 @@ def test_open_gates_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Lemma 1, footnote" in failed(2, 3)
 
 
+@pytest.mark.parametrize(("where", "name"), [(gates, "_empty_rows"), (message_passing, "_message_passing")])
+def test_gates_at_a_quarter_of_their_strength_are_noticed(
+    where: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random sums are too small to open them; the loudest are tried too. At half their strength gates still hold."""
+    real, check = gates.gate_strength, getattr(room, name)
+    for share, verdict in ((0.5, "holds"), (0.25, "fails")):
+        monkeypatch.setattr(where, "gate_strength", lambda *given, share=share: share * real(*given))
+        assert check(Setting(2, 4)).verdict == verdict, share
+
+
+def rates(order: int, nodes: int) -> list[str]:
+    """The verdicts on Lemma 1, Theorem 1 and Theorem 2."""
+    checks = (room._lemma_1_rate, room._theorem_1_rate, room._theorem_2_rate)
+    return [check(Setting(order, nodes)).verdict for check in checks]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_softmax_without_its_root_is_noticed(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """softmax(Q K^T) is sharper than it says: at the sharpness of the other claims both are rounding."""
+    real_maps, real_fused = softmax.attention_weights, softmax.fused_attention
+
+    def maps(query: torch.Tensor, key: torch.Tensor, *more: Any) -> Any:
+        return real_maps(query * math.sqrt(query.shape[-1]), key, *more)
+
+    def fused(query: torch.Tensor, *more: Any) -> torch.Tensor:
+        return real_fused(query * math.sqrt(query.shape[-1]), *more)
+
+    monkeypatch.setattr(multihead, "attention_weights", maps)
+    monkeypatch.setattr(softmax, "fused_attention", fused)
+    assert rates(order, 3) == ["fails"] * 3
+    assert room._theorem_1(Setting(order, 3)).verdict == "holds"
+
+
+@pytest.mark.parametrize("factor", [0.25, 2.0])
+def test_another_sharpness_than_was_asked_for_is_noticed(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = lemma.query_key_weights
+    monkeypatch.setattr(lemma, "query_key_weights", lambda layout, sharpness: real(layout, factor * sharpness))
+    assert rates(2, 3) == ["fails"] * 3
+    assert room._theorem_1(Setting(2, 3)).verdict == "holds"
+
+
+def test_a_margin_that_is_not_that_of_the_identifiers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On either side: a formula that says less than there is, and identifiers closer than the formula says."""
+    with monkeypatch.context() as patched:
+        patched.setattr(room, "type_margin", lambda order: 0.5)
+        assert room._score_maximum(Setting(3, 2)).verdict == "fails"
+    real = measure.type_identifiers
+
+    def close(order: int, kind: Any) -> torch.Tensor:
+        return F.normalize(real(order, kind) + 0.1)
+
+    monkeypatch.setattr(measure, "type_identifiers", close)
+    assert room._score_maximum(Setting(3, 2)).verdict == "fails"
+
+
+def test_a_basis_without_one_of_its_tensors_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(i, j; j, i) counted as (i, j; i, j): one tensor too few, and no transposition among the layers."""
+    real = room.token_patterns
+
+    def merged(*given: Any) -> torch.Tensor:
+        places = real(*given)
+        return torch.where(places == 8, 6, places)
+
+    monkeypatch.setattr(room, "token_patterns", merged)
+    assert room._basis_count(Setting(2, 4)).verdict == room._basis_completeness(Setting(2, 4)).verdict == "fails"
+
+
+@pytest.mark.parametrize(("nodes", "order", "orbits"), [(6, 4, 15), (4, 6, 187), (2, 4, 8), (1, 6, 1), (3, 0, 1)])
+def test_orbits_by_hand(nodes: int, order: int, orbits: int) -> None:
+    """bell(4); 203 less the 16 that ask for five nodes or six; 2^4 / 2; one; the empty tuple."""
+    assert room._orbits(nodes, order) == orbits
+
+
+def test_heads_that_need_no_identifiers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens that carry an answer of their own."""
+    real = measure.augmented_tokens
+
+    def told(x: torch.Tensor, ids: torch.Tensor, layout: Any) -> Any:
+        return real(x, torch.eye(len(ids), dtype=ids.dtype), layout)
+
+    monkeypatch.setattr(measure, "augmented_tokens", told)
+    assert room._no_identifiers(Setting(2, 3)).verdict == "fails"
+
+
+def wl_verdict(order: int = 2, nodes: int = 6) -> str:
+    return wl_claim.weisfeiler_leman(Setting(order, nodes)).verdict
+
+
+def test_hard_pairs_are_counted() -> None:
+    """86 of six nodes that 2-WL tells apart and degrees do not; four that only 3-WL does; none of four nodes."""
+    for nodes, order, pairs in ((4, 2, 0), (5, 2, 3), (6, 2, 86), (5, 3, 0), (6, 3, 4)):
+        known = wl_claim.hard_pairs(nodes, order)
+        assert known.pairs.shape == (2, pairs)
+        for first, second in known.pairs.T.tolist():
+            assert separated_by_wl(known.graphs[first], known.graphs[second], order)
+            assert order == 2 or not separated_by_wl(known.graphs[first], known.graphs[second], order - 1)
+    assert [wl_verdict(2, nodes) for nodes in (1, 4, 5, 6, 7)] == ["not applicable"] * 2 + ["holds"] * 3
+    # The path of six nodes has the degrees of a triangle with a path of three.
+    hexagon_like = undirected(6, [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5)])
+    classes = wl_classes([*wl_claim.hard_pairs(6, 2).graphs, path(6), hexagon_like], 2)
+    assert len(set(classes[-2:].tolist())) == 2
+    assert set(classes[-2:].tolist()) <= set(classes[:-2].tolist())
+
+
 def test_a_network_that_sees_no_edges_is_not_as_powerful_as_wl(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = room.isomorphism_types
-    monkeypatch.setattr(room, "isomorphism_types", lambda graph, order: torch.zeros_like(real(graph, order)))
-    assert verdicts(2, 2)["Corollary 2 (WL)"] in ("fails", "too blunt")
+    real = wl_claim.isomorphism_types
+    monkeypatch.setattr(wl_claim, "isomorphism_types", lambda graph, order: torch.zeros_like(real(graph, order)))
+    assert wl_verdict() == "fails"
+    assert main(["verify", "--order", "2", "--nodes", "6"]) == 1
+
+
+def test_a_stronger_test_than_k_wl_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folklore 2-WL tells the hexagon from two triangles, which no 2-IGN does."""
+    real = wl_claim.wl_classes
+    monkeypatch.setattr(wl_claim, "wl_classes", lambda graphs, k: real(graphs, k, folklore=True))
+    assert wl_verdict() == "fails"
+
+
+def test_a_network_that_sees_too_little_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers, however wide, miss 12 of the 86 pairs."""
+    monkeypatch.setitem(wl_claim.WIDTHS, 2, (6, 6))
+    assert wl_verdict() == "fails"
+
+
+def test_a_transformer_that_is_not_its_network_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = wl_claim._run
+    monkeypatch.setattr(wl_claim, "_run", lambda *given: 1.01 * real(*given))
+    claim = wl_claim.weisfeiler_leman(Setting(2, 6))
+    assert claim.verdict == "fails"
+    assert "off its k-IGN" in claim.note
+
+
+@pytest.mark.parametrize("seed", [1, 2**40])
+def test_any_seed_tells_all_pairs_apart(seed: int) -> None:
+    assert wl_claim.weisfeiler_leman(Setting(2, 6, seed=seed)).verdict == "holds"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [2, 3])
+def test_all_pairs_of_equal_degrees(order: int) -> None:
+    """Also those that a weaker test than 3-WL tells apart: 90 at order 3."""
+    claim = wl_claim.weisfeiler_leman(Setting(order, 6), weaker=False)
+    assert claim.verdict == "holds"
+    assert f"{ {2: 86, 3: 90}[order] } pairs" in claim.note
 
 
 def test_isomorphism_types_by_hand() -> None:
@@ -150,8 +315,9 @@ def test_isomorphism_types_by_hand() -> None:
         ((2, 0), "nodes is 0; expected at least 1"),
         ((2, 3, -1.0), "sharpness is -1.0; expected a finite number above 0"),
         ((2, 3, math.nan), "sharpness is nan"),
+        ((2, 3, 1000.0, 0, 7), "wl_nodes is 7; expected 1 to 6"),
     ],
 )
-def test_what_cannot_be_verified_is_one_sentence(arguments: tuple[int, int, float], sentence: str) -> None:
+def test_what_cannot_be_verified_is_one_sentence(arguments: tuple[Any, ...], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Setting(*arguments)

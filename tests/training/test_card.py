@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from tokengt.models.contract import Description
-from tokengt.training.card import CardFacts, card_warnings, model_card
+from tokengt.training.card import CardFacts, Fold, card_warnings, model_card
 from tokengt.training.tasks import Task
 
 NAN = float("nan")
@@ -68,6 +68,22 @@ def test_a_card_says_what_was_learned_from_what() -> None:
     assert not re.search(r"20\d\d-\d\d|/tmp|/home", card)
 
 
+def test_a_linear_model_on_fingerprints_stands_beside_the_model() -> None:
+    linear = {"rmse": 0.8, "mae": 0.6, "r2": 0.85}
+    card = model_card(replace(FACTS, linear=linear))
+    assert section(card, "Test").splitlines()[:3] == [
+        "| metric | test | linear | floor |",
+        "| --- | --- | --- | --- |",
+        "| rmse | 0.6123 | 0.8 | 2.1 |",
+    ]
+    assert "Linear is a linear model on fingerprints: ridge regression" in card
+    assert card_warnings(replace(FACTS, linear=linear)) == []
+    (warning,) = card_warnings(replace(FACTS, linear={**linear, "rmse": 0.5}))
+    assert warning.startswith(
+        "On the test part a linear model on fingerprints is better than this model (rmse 0.5 against"
+    )
+
+
 def test_metrics_stand_beside_the_floor() -> None:
     assert section(model_card(FACTS), "Test").splitlines() == [
         "| metric | test | floor |",
@@ -90,6 +106,53 @@ def test_several_targets_have_a_row_each() -> None:
     assert lines[2:4] == ["| roc_auc | 0.75 | undefined |", "| accuracy | 0.5 | undefined |"]
     assert lines[-3:] == ["| --- | --- | --- |", r"| `a\|b` |  | 1 |", "| `c` | 0.75 | 0 |"]
     assert "not calibrated" in section(card, "Intended use and limits")
+
+
+def test_how_several_targets_are_averaged_is_said() -> None:
+    two = {"rmse": 1.5, "rmse/a": 1.0, "rmse/b": 2.0}
+    task = Task("regression", ("a", "b"), None, (0.0, 0.0), (1.0, 1.0))
+    card = model_card(replace(FACTS, task=task, train_labels=(902, 902), test=two, floor=None))
+    assert "averaged over the targets, so that rmse is a mean of RMSEs and not one over all labels;" in card
+    bits = replace(FACTS, task=Task("binary", ("a", "b")), train_labels=(902, 902), test={"roc_auc": 0.5}, floor=None)
+    assert "averaged over the targets; an empty cell" in model_card(bits)
+    assert "averaged over" not in model_card(FACTS)
+
+
+FOLDS = (
+    Fold({"train": 20, "valid": 10, "test": 10}, (19,)),
+    Fold({"train": 20, "valid": 10, "test": 10}, (18,)),
+    Fold({"train": 19, "valid": 10, "test": 11}, (19,)),
+)
+
+
+def test_folds_are_told_as_folds() -> None:
+    """Neither the parts nor the labels of the first fold stand for the run, and their spread is there."""
+    alone = ({"rmse": 1.0, "r2": NAN}, {"rmse": 2.0, "r2": 0.5}, {"rmse": 3.0, "r2": NAN})
+    facts = replace(
+        FACTS, split="3 folds, random, seed 0", folds=FOLDS, alone=alone, members=3, train_labels=(18,), shared=2
+    )
+    card = model_card(facts)
+    assert section(card, "Data").splitlines()[2:] == [
+        "- Split: 3 folds, random, seed 0; 19 to 20 train, 10 valid, 10 to 11 test in each fold",
+        "- Training labels in each fold: `logSolubility` 18 to 19",
+    ]
+    lines = section(card, "Test").splitlines()
+    assert lines[0] == "| metric | test | each model alone | floor |"
+    assert lines[2] == "| rmse | 0.6123 | 2 ± 1 | 2.1 |"
+    assert lines[4] == "| r2 | 0.91 | undefined | -0.002 |"
+    assert "Every row is a test row of one of the 3 folds, predicted by models of that fold." in lines
+    assert "Each model alone: mean ± standard deviation over the 3 models, each on the test part of its fold." in lines
+    assert "more than one part of the first fold: 2" in section(card, "Warnings")
+    assert "`logSolubility` has only 18 training labels" in section(card, "Warnings")
+
+
+def test_graphs_in_memory_have_no_file_but_a_checksum() -> None:
+    card = model_card(replace(FACTS, source=None, rejected=0, molecules=False, rows=40))
+    assert section(card, "Data").splitlines()[:2] == [
+        "- Graphs in memory: 40",
+        f"- SHA-256 of their packed arrays and labels: `{'ab' * 32}`",
+    ]
+    assert 'training_file: "in memory"' in card
 
 
 def test_classes_and_ensembles_and_graphs() -> None:

@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengt.training.checkpoint import Checkpoint, read_checkpoint, read_newest, write_checkpoint, write_last
+from tokengt.training import checkpoint as checkpoints
+from tokengt.training.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint, read_newest, write_checkpoint
 
 EXAMPLE = Checkpoint(
     {
@@ -93,8 +95,10 @@ def test_every_bit_of_a_small_file_counts(written: Path, tmp_path: Path) -> None
 
 def test_the_previous_one_is_used_when_the_last_is_torn(tmp_path: Path) -> None:
     assert read_newest(tmp_path) == (None, [])
+    writer = CheckpointWriter(tmp_path)
     for epoch in (1, 2, 3):
-        write_last(tmp_path, Checkpoint({"a": torch.ones(1)}, {"epoch": epoch}))
+        writer.put(Checkpoint({"a": torch.ones(1)}, {"epoch": epoch}))
+    writer.close()
     newest, problems = read_newest(tmp_path)
     assert newest is not None
     assert newest.state["epoch"] == 3
@@ -107,14 +111,68 @@ def test_the_previous_one_is_used_when_the_last_is_torn(tmp_path: Path) -> None:
     assert "last.safetensors" in problems[0]
 
 
-def test_a_checkpoint_that_cannot_be_written_costs_none(tmp_path: Path) -> None:
-    write_last(tmp_path, Checkpoint({"a": torch.ones(1)}, {"epoch": 1}))
+def test_a_checkpoint_that_cannot_be_written_is_said_and_costs_none(tmp_path: Path) -> None:
+    writer = CheckpointWriter(tmp_path)
+    writer.put(Checkpoint({"a": torch.ones(1)}, {"epoch": 1}))
+    writer.put(Checkpoint({"a": torch.ones(1)}, {"epoch": object()}))
     with pytest.raises(TypeError):
-        write_last(tmp_path, Checkpoint({"a": torch.ones(1)}, {"epoch": object()}))
+        writer.wait()
     newest, problems = read_newest(tmp_path)
     assert newest is not None
     assert newest.state["epoch"] == 1
     assert not problems
+    # A thread that failed once writes the next one.
+    writer.put(Checkpoint({"a": torch.ones(1)}, {"epoch": 3}))
+    writer.wait()
+    assert read_checkpoint(tmp_path / "last.safetensors").state["epoch"] == 3
+
+
+def test_training_may_change_its_tensors_while_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer is held back until the tensor has other values; the file must have those of the moment of ``put``."""
+    changed = threading.Event()
+    write = checkpoints.write_checkpoint
+
+    def late(file: Path, checkpoint: Checkpoint) -> None:
+        assert changed.wait(10)
+        write(file, checkpoint)
+
+    monkeypatch.setattr(checkpoints, "write_checkpoint", late)
+    weights = torch.ones(3)
+    writer = CheckpointWriter(tmp_path)
+    writer.put(Checkpoint({"a": weights}, {}))
+    assert writer.busy
+    weights.zero_()
+    changed.set()
+    writer.wait()
+    assert not writer.busy
+    assert torch.equal(read_checkpoint(tmp_path / "last.safetensors").tensors["a"], torch.ones(3))
+
+
+def test_a_tensor_that_is_gone_or_has_another_shape_is_not_taken_from_the_copy_before(tmp_path: Path) -> None:
+    writer = CheckpointWriter(tmp_path)
+    writer.put(Checkpoint({"a": torch.ones(3), "b": torch.ones(1)}, {}))
+    writer.put(Checkpoint({"a": torch.full((2,), 2.0)}, {}))
+    writer.wait()
+    tensors = read_checkpoint(tmp_path / "last.safetensors").tensors
+    assert tensors.keys() == {"a"}
+    assert tensors["a"].tolist() == [2.0, 2.0]
+
+
+def test_what_this_process_wrote_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(checkpoints, "_is_whole", lambda file: bool(read.append(file)) or True)
+    first = CheckpointWriter(tmp_path)
+    for epoch in range(3):
+        first.put(Checkpoint({"a": torch.ones(1)}, {"epoch": epoch}))
+    first.close()
+    assert not read
+    second = CheckpointWriter(tmp_path)
+    for epoch in range(3):
+        second.put(Checkpoint({"a": torch.ones(1)}, {"epoch": epoch}))
+    second.close()
+    assert read == [tmp_path / "last.safetensors"]
 
 
 class Trap:

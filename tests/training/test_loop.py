@@ -1,7 +1,7 @@
 """The training loop: what it learns, what it keeps, and that it can be stopped anywhere."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from tests.training.test_settings import PLAIN, OneNumber, trained
+from tests.training.test_settings import data as numbers
 from tests.workflow.small import EXACT, TINY, molecules
 from tokengt import GraphBatch, TokenGT
 from tokengt.config import override
@@ -246,27 +248,149 @@ def test_a_step_without_bonds_decays_the_edge_encoder() -> None:
     torch.testing.assert_close(table.weight.detach(), before * (1 - 0.1 * 0.5))
 
 
+class Noisy(OneNumber):
+    """Notes in which mode it is called, and what chance gives it there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes: list[bool] = []
+        self.drawn: list[float] = []
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        self.modes.append(self.training)
+        if self.training:
+            self.drawn.append(torch.rand(()).item())
+        return super().forward(batch)
+
+
+def test_chance_is_a_function_of_the_seed_and_the_step() -> None:
+    """Dropout masks and draws would otherwise repeat at every step, or depend on what was drawn before."""
+
+    def drawn_after(key: int) -> float:
+        return torch.rand((), generator=torch.Generator().manual_seed(key)).item()
+
+    for seed in (0, 5):
+        _, module, _ = trained(replace(PLAIN, batch_size=4), module=(noisy := Noisy()), seed=seed)
+        assert module is noisy
+        assert noisy.drawn == [drawn_after(step_seed(seed, step, 0)) for step in range(9)]
+
+
+def test_every_epoch_has_an_order_of_its_own_by_the_seed() -> None:
+    config = replace(PLAIN, batch_size=4)
+    orders = {}
+    for seed in (0, 5):
+        _, module, _ = trained(config, seed=seed)
+        expected = [
+            sorted((step[0] + 1).tolist())
+            for epoch in range(3)
+            for step in loop.epoch_steps(
+                torch.arange(10), torch.arange(10), config.batching, seed=seed, epoch=epoch, pieces=1
+            )
+        ]
+        assert [sorted(batch) for batch in module.batches] == expected
+        assert expected[:3] != expected[3:6] != expected[6:]
+        orders[seed] = expected
+    assert orders[0] != orders[5]
+
+
+def test_the_training_loss_of_an_epoch_is_the_mean_over_its_own_labels() -> None:
+    """Steps of 4, 4 and 2 graphs whose label is 0: the loss of each is w^2, before the step."""
+    parts = numbers()
+    parts.train.targets[3] = torch.nan  # A missing label counts for nothing.
+    trainer, module, watch = trained(replace(PLAIN, batch_size=4), parts)
+    before = [3.0, *watch.weights[:-1]]
+    labels = [sum(nodes != 4 for nodes in batch) for batch in module.batches]
+    for epoch, record in enumerate(trainer.state.records):
+        at = slice(3 * epoch, 3 * epoch + 3)
+        summed = sum(count * w**2 for count, w in zip(labels[at], before[at], strict=True))
+        assert sum(labels[at]) == 9
+        assert record["train_loss"] == pytest.approx(summed / 9, rel=1e-12)
+
+
+def test_steps_are_taken_in_training_mode_and_validation_is_not() -> None:
+    """Also after the first validation: without dropout from then on, training would go on silently."""
+    trainer, _, _ = trained(replace(PLAIN, batch_size=5, epochs=2), numbers(valid_label=1.0), module=(noisy := Noisy()))
+    assert noisy.modes == [True, True, False] * 2
+    trainer.outputs(trainer.parts.valid)
+    assert noisy.modes[-1] is False
+
+
 @pytest.mark.parametrize(
-    ("compiled", "graphs", "processes", "asked"),
-    [(True, True, 1, (True, True)), (False, True, 1, (False, False)), (True, False, 1, (True, False)),
-     (True, True, 2, (True, False))],
-)  # fmt: skip
-def test_acceleration_is_asked_for_as_the_recipe_says(
-    data: tuple[Parts, Task, Store],
-    monkeypatch: pytest.MonkeyPatch,
-    compiled: bool,
-    graphs: bool,
-    processes: int,
-    asked: tuple[bool, bool],
+    ("names", "value", "loss", "better"),
+    [
+        (("a",), 0.9, 2.0, True),  # The metric decides,
+        (("a",), 1.1, 0.5, False),
+        (("a",), 1.0, 0.9, True),  # and the loss where it ties.
+        (("a",), 1.0, 1.0, False),
+        (("a",), float("nan"), 0.5, False),
+        (("a", "b"), 0.9, 2.0, False),  # The mean error of several targets is that of the largest numbers.
+        (("a", "b"), 1.1, 0.9, True),
+        (("a", "b"), 1.1, 1.0, False),
+        (("a",), None, None, True),  # Nothing to validate with: the last epoch is kept.
+    ],
+)
+def test_which_epoch_is_better(names: tuple[str, ...], value: float | None, loss: float | None, better: bool) -> None:
+    """Compared with a best epoch of metric 1 and loss 1."""
+    trainer, _, _ = trained(replace(PLAIN, epochs=1))
+    trainer.task = Task("regression", names)
+    trainer.state.best_value = trainer.state.best_loss = 1.0
+    assert trainer._is_better(value, loss) == better
+
+
+@pytest.mark.parametrize(("metric", "best"), [("rmse", min), ("spearman", max), ("r2", max), ("mae", min)])
+def test_the_metric_that_was_asked_for_chooses_the_epoch(
+    data: tuple[Parts, Task, Store], metric: str, best: Callable[..., int]
 ) -> None:
-    """Steps are recorded where they are compiled, in a single process: several communicate inside a step."""
-    wishes: list[tuple[bool, bool]] = []
+    parts, task, store = data
+    config = replace(RECIPE, epochs=4, learning_rate=0.02, metric=metric)
+    state = trainer((parts, replace(task, metric=metric), store), config).run()
+    values = [record["valid"][metric] for record in state.records]
+    assert len(set(values)) > 1
+    assert state.best_value == values[state.best_epoch - 1] == best(values)
 
-    def noted(model: nn.Module, *, device: torch.device, compile: bool, record: bool) -> nn.Module:
-        wishes.append((compile, record))
-        return model
 
-    monkeypatch.setattr(loop, "accelerate", noted)
-    monkeypatch.setattr(Fabric, "world_size", property(lambda self: processes))
-    trainer(data, TrainingConfig(epochs=1, compile=compiled, cuda_graphs=graphs))
-    assert wishes == [asked]
+def test_of_several_numbers_the_loss_chooses_unless_a_metric_is_asked_for(data: tuple[Parts, Task, Store]) -> None:
+    parts, _, store = data
+    task = Task("regression", ("a", "b"))
+    chooser = trainer((parts, Task("regression", ("y",)), store), RECIPE)
+    chooser.task = task
+    chooser.state = State(best_value=1.0, best_loss=0.5)
+    assert not chooser._is_better(0.9, 0.6)
+    assert chooser._is_better(1.1, 0.4)
+    chooser.config = replace(RECIPE, metric="rmse")
+    assert chooser._is_better(0.9, 0.6)
+    assert not chooser._is_better(1.1, 0.4)
+
+
+def test_an_undefined_metric_is_said_and_the_loss_chooses() -> None:
+    """The four validation molecules are all of one class."""
+    labels = torch.tensor([[float(place % 2)] for place in range(24)], dtype=torch.float64)
+    labels[16:20] = 1
+    said: list[str] = []
+    config = replace(RECIPE, epochs=3, learning_rate=0.01)
+    state = trainer(parts_of(24, labels, "binary"), config, warn=said.append).run()
+    losses = [record["valid_loss"] for record in state.records]
+    assert state.best_epoch - 1 == losses.index(min(losses))
+    assert [sentence for sentence in said if "roc_auc is not defined on the validation part" in sentence] == said
+    assert len(said) == 1
+
+
+class Normed(OneNumber):
+    """Batch norm of the number of nodes, which w multiplies."""
+
+    def __init__(self, frozen: bool) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(1, momentum=None).requires_grad_(not frozen)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        out: Tensor = self.w * self.norm(batch.nodes.lengths[:, None].to(self.w.dtype))
+        return out
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_batch_norm_learns_its_moments_in_training_unless_it_is_frozen(frozen: bool) -> None:
+    """Ten graphs of 1 to 10 nodes: the mean is 5.5, also of the batches that validation does not see."""
+    module = Normed(frozen)
+    trained(replace(PLAIN, epochs=1), numbers(valid_label=1.0), module=module)
+    assert module.norm.running_mean is not None
+    assert module.norm.running_mean.item() == (0.0 if frozen else pytest.approx(5.5))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tokengt.training.metrics import average_precision, confusion, describe, metrics, roc_auc, roc_curve
-from tokengt.training.tasks import Task
+from tokengt.training.metrics import average_precision, confusion, describe, metrics, roc_auc, roc_curve, spearman
+from tokengt.training.tasks import METRICS, Task
 
 NAN = float("nan")
 BINARY = Task("binary", ("a", "b"))
@@ -138,3 +138,36 @@ def test_the_floor_scores_as_it_must(kind: str) -> None:
     task = Task.fit(kind, targets, ["y"])  # type: ignore[arg-type]
     values = metrics(task, task.floor(targets, 5), targets)
     assert values["r2" if kind == "regression" else "roc_auc"] == pytest.approx(0.0 if kind == "regression" else 0.5)
+
+
+def test_spearman_worked_by_hand() -> None:
+    """Ranks 1 2 3 4 against 2 1 4 3: 1 - 6 x 4 / (4 x 15) = 0.6. A tie takes the mean rank: 1.5 1.5 3 against 1 2 3."""
+    assert spearman(np.array([0.1, 0.2, 5.0, 9.0]), np.array([20.0, 10.0, 40.0, 30.0])) == pytest.approx(0.6)
+    tied = spearman(np.array([7.0, 7.0, 8.0]), np.array([1.0, 2.0, 3.0]))
+    assert tied == pytest.approx(1.5 / math.sqrt(1.5 * 2))
+    assert spearman(np.array([3.0, 2.0, 1.0]), np.array([1.0, 2.0, 3.0])) == -1
+    assert spearman(np.array([1.0, 2.0]), np.array([5.0, 5.0])) is None
+    assert spearman(np.array([1.0, 1.0]), np.array([5.0, 6.0])) == 0
+    assert math.isnan(spearman(np.array([NAN, 1.0]), np.array([5.0, 6.0])) or 0)
+
+
+def test_binary_cross_entropy_worked_by_hand() -> None:
+    task = Task("binary", ("y",), metric="cross_entropy")
+    values = metrics(task, table((0.25,), (0.5,), (0.9,)), table((1,), (0,), (NAN,)))
+    assert values["cross_entropy"] == pytest.approx((math.log(4) + math.log(2)) / 2)
+    assert list(values) == ["cross_entropy", "roc_auc", "average_precision", "accuracy"]
+    certain = metrics(task, table((0.0,)), table((1,)))["cross_entropy"]
+    assert 700 < certain < 710
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in METRICS.items() for name in names])
+def test_every_metric_that_can_be_asked_for_is_measured_first_and_knows_what_is_better(kind: str, name: str) -> None:
+    """Perfect predictions are better than poor ones by every metric, whichever way it points."""
+    classes = ("x", "y") if kind == "multiclass" else None
+    task = Task(kind, ("t",), classes, metric=name)  # type: ignore[arg-type]
+    labels = table((0,), (1,), (1,), (0,))
+    shares = [(0.1,), (0.9,), (0.8,), (0.3,)], [(0.6,), (0.7,), (0.2,), (0.9,)]
+    good, poor = (table(*((1 - p, p) if classes else (p,) for (p,) in rows)) for rows in shares)
+    values = metrics(task, good, labels)
+    assert next(iter(values)) == task.metric == name
+    assert task.is_better(values[name], metrics(task, poor, labels)[name])

@@ -1,4 +1,5 @@
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,24 @@ def test_parity_shows_each_label_once(tmp_path: Path, drawn: list[Figure]) -> No
     assert axes.get_xlim() == axes.get_ylim()
     assert "y (3 labels)\nRMSE 1.41, MAE 1.33, R² 0.571" in texts(drawn[0])
     assert "held-out part" in texts(drawn[0])
+
+
+@pytest.mark.parametrize("panels", [1, 3])
+@pytest.mark.parametrize(("low", "width"), [(0, 1), (-12345.678, 1000), (-1_234_567, 300), (0.001, 0.0004)])
+def test_parity_labels_do_not_run_into_each_other(
+    tmp_path: Path, drawn: list[Figure], panels: int, low: float, width: float
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    targets = low + width * torch.rand(30, panels, dtype=torch.float64, generator=generator)
+    predictions = targets + 0.1 * width * torch.randn(30, panels, dtype=torch.float64, generator=generator)
+    plot_test(Task("regression", tuple(f"target {n}" for n in range(panels))), predictions, targets, tmp_path)
+    for axes in drawn[0].axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            first, last = axis.get_view_interval()
+            inside = [t.label1 for t in axis.get_major_ticks() if first <= t.get_loc() <= last]
+            boxes = [label.get_window_extent() for label in inside]
+            assert len(boxes) >= 3
+            assert not any(one.overlaps(next_one) for one, next_one in pairwise(boxes)), [t.get_text() for t in inside]
 
 
 def test_parity_draws_the_spread(tmp_path: Path, drawn: list[Figure]) -> None:

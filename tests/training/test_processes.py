@@ -1,6 +1,7 @@
 """Any number of processes, and any way to cut a step, takes the same steps."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 
 from tests.cli.command import settings, succeeded, tokengt, torchrun
 from tests.workflow.small import EXACT, QUIET, molecules, train_small, write_csv
-from tokengt.training.processes import DeviceConfig, deterministic
+from tokengt.training.processes import DeviceConfig, deterministic, without_precision_advice
 
 # 50 training molecules in steps of 31 and 19: neither is a multiple of two processes.
 STEPS = {**EXACT, "training.epochs": 11, "training.batch_size": 31}
@@ -114,3 +115,73 @@ def test_deterministic_algorithms_only_for_the_time_of_the_block() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
     with deterministic(torch.device("cuda")):
         assert not torch.are_deterministic_algorithms_enabled()
+
+
+def _advise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Lightning and Inductor say on a machine with a recent GPU: the first by its own code, the other as written
+    in its source, because importing it takes seconds."""
+    from lightning_fabric.accelerators import cuda
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
+    cuda._check_cuda_matmul_precision.__wrapped__(torch.device("cuda", 0))
+    source = (Path(torch.__file__).parent / "_inductor" / "compile_fx.py").read_text()
+    sentence = source.split("def _warn_tf32_disabled")[1].split('warnings.warn(\n            "')[1].split('"\n')[0]
+    assert sentence.startswith("TensorFloat32 tensor cores")
+    warnings.warn(sentence, UserWarning, stacklevel=2)
+
+
+def test_advice_on_float32_is_left_out_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from lightning_fabric.utilities.rank_zero import rank_zero_info
+
+    caplog.set_level("INFO")
+    with pytest.warns(UserWarning, match="TensorFloat32"):
+        _advise(monkeypatch)
+    assert "that has Tensor Cores" in caplog.text
+    caplog.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with without_precision_advice():
+            _advise(monkeypatch)
+            rank_zero_info("something else")
+            warnings.warn("something else", UserWarning, stacklevel=1)
+        assert [str(each.message) for each in caught] == ["something else"]
+        assert [record.getMessage() for record in caplog.records] == ["something else"]
+        _advise(monkeypatch)
+    assert len(caught) == 2
+    assert "that has Tensor Cores" in caplog.text
+
+
+def test_training_is_without_that_advice(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Wherever it is said: when the devices are taken, or in the first compiled step."""
+    from lightning_fabric import Fabric
+
+    from tokengt.training import run
+
+    caplog.set_level("INFO")
+    said, launch, train_one = [], Fabric.launch, run._train_one
+
+    def launched(self: Any) -> Any:
+        with monkeypatch.context() as pretended:
+            _advise(pretended)
+        said.append("launch")
+        return launch(self)
+
+    def trained(*arguments: Any) -> Any:
+        with monkeypatch.context() as pretended:
+            _advise(pretended)
+        said.append("step")
+        return train_one(*arguments)
+
+    monkeypatch.setattr(Fabric, "launch", launched)
+    monkeypatch.setattr(run, "_train_one", trained)
+    smiles, values = molecules(12)
+    data = write_csv(tmp_path / "data.csv", ("smiles", "y"), zip(smiles, values, strict=True))
+    train_small(data, tmp_path / "run", "y", settings={"training.epochs": 1})
+    assert said == ["launch", "step"]
+    assert "Tensor Cores" not in caplog.text

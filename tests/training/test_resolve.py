@@ -10,7 +10,8 @@ import torch
 from tests.training.stores import graph_store, molecule_store, ring
 from tokengt import GraphBatch, TokenGTConfig
 from tokengt.attention import SoftmaxConfig
-from tokengt.data.splits import Split
+from tokengt.data.splits import STANDARD, Split
+from tokengt.data.splitting import SplitRequest
 from tokengt.data.store import Store
 from tokengt.models.gin import GinConfig
 from tokengt.training.request import TrainRequest
@@ -31,7 +32,7 @@ def test_text_labels_need_multiclass() -> None:
     target = replace(store.manifest.targets[0], classes=("a", "b"))
     places = torch.tensor([[0.0], [1.0], [1.0], [0.0]], dtype=torch.float64)
     store = replace(store, manifest=replace(store.manifest, targets=(target,)), targets=places)
-    with pytest.raises(ValueError, match="target 'y' holds text; expected numbers for --task regression"):
+    with pytest.raises(ValueError, match="target 'y' holds text; expected numbers for the task regression"):
         fit_task("regression", store, torch.zeros(4, 1, dtype=torch.float64))
     assert fit_task(None, store, torch.zeros(4, 1, dtype=torch.float64)).kind == "multiclass"
 
@@ -43,6 +44,32 @@ def test_descriptors_are_scaled_by_their_training_rows() -> None:
     assert fitted.scaled(torch.tensor([[4.0, 6.0]])).tolist() == [[2.0, 1.0]]
     large = Descriptors.fit(("a",), torch.tensor([[1e8], [1e8 + 16]]))
     assert large.scaled(torch.tensor([[1e8], [1e8 + 16]])).flatten().tolist() == [-1.0, 1.0]
+
+
+def test_descriptors_are_scaled_by_the_rows_that_are_trained_on(tmp_path: Path) -> None:
+    """The rows of the other parts, here a thousand times larger, are not looked at; each fold has its own rows."""
+    graphs = GraphBatch.collate([ring(3 + place) for place in range(6)])
+    numbers = torch.tensor([[1.0], [3.0], [5.0], [7.0], [4000.0], [-9000.0]])
+    codes = torch.tensor([0, 0, 0, 0, 1, 2], dtype=torch.int8)
+    store = Store.from_memory(
+        graphs.with_graph_features(numbers),
+        torch.arange(6.0)[:, None],
+        target_names=("y",),
+        split=codes,
+    )
+    store = replace(store, manifest=replace(store.manifest, descriptors=("T",)))
+    (member,) = resolved(store, tmp_path, preset="small")
+    assert member.spec.descriptors == Descriptors(("T",), (4.0,), (5.0**0.5,))
+    scaled = member.store.graphs.graph_features
+    assert scaled is not None
+    assert scaled[:4].flatten().tolist() == pytest.approx([value / 5**0.5 for value in (-3, -1, 1, 3)])
+    assert float(scaled[4]) == pytest.approx((4000 - 4) / 5**0.5)
+    folds = resolved(store, tmp_path, preset="small", split=SplitRequest("random", 0, STANDARD, 3))
+    for fold in folds:
+        shown = numbers[fold.split.train].double()
+        assert fold.spec.descriptors.mean == pytest.approx(shown.mean(0).tolist())
+        assert fold.spec.descriptors.scale == pytest.approx(shown.std(0, correction=0).tolist())
+    assert len({fold.spec.descriptors.mean for fold in folds}) == 3
 
 
 def test_the_kind_of_a_task_follows_from_all_labels() -> None:

@@ -1,6 +1,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tokengt.config import from_dict, to_dict
+from tokengt.training.metrics import metrics
 from tokengt.training.tasks import Task, numbered_classes
 
 NAN = float("nan")
@@ -16,6 +18,7 @@ REGRESSION = Task("regression", ("a", "b"), None, (1.0, -2.0), (2.0, 0.5))
 BINARY = Task("binary", ("a", "b"))
 MULTICLASS = Task("multiclass", ("kind",), ("x", "y", "z"))
 TASKS = [REGRESSION, BINARY, MULTICLASS]
+LOSSES = [replace(REGRESSION, loss="mae"), replace(REGRESSION, loss="huber")]
 
 
 def column(*values: float) -> Tensor:
@@ -110,7 +113,22 @@ def test_losses_worked_by_hand() -> None:
     assert float(loss) == pytest.approx(math.log(2 + math.e) - 1)
 
 
-@pytest.mark.parametrize("task", TASKS)
+def test_other_losses_of_numbers_worked_by_hand() -> None:
+    """Scaled errors 1 and -3: absolute 4; Huber 1/2 and 3 - 1/2. A metric or loss of another kind is refused."""
+    targets = torch.tensor([[3.0, -2.0], [NAN, NAN]], dtype=torch.float64)
+    output = torch.tensor([[2.0, -3.0], [9.0, 9.0]])
+    assert float(replace(REGRESSION, loss="mae").loss_sum(output, targets)) == 4
+    assert float(replace(REGRESSION, loss="huber").loss_sum(output, targets)) == 3
+    assert float(replace(REGRESSION, loss="mse").loss_sum(output, targets)) == 10
+    with pytest.raises(ValueError, match="the loss is huber; expected cross_entropy for the task binary"):
+        replace(BINARY, loss="huber")
+    with pytest.raises(
+        ValueError, match="the metric is roc_auc; expected rmse, mae, r2, spearman for the task regression"
+    ):
+        replace(REGRESSION, metric="roc_auc")
+
+
+@pytest.mark.parametrize("task", [*TASKS, *LOSSES])
 @pytest.mark.parametrize("wild", [NAN, float("inf"), 1e30])
 def test_missing_labels_give_no_loss_and_no_gradient(task: Task, wild: float) -> None:
     """Even where the output is no number, the rows that have labels learn as if they were alone."""
@@ -186,9 +204,20 @@ def test_predictions_first_made_in_inference_mode_do_not_spoil_training() -> Non
 
 def test_the_floor_knows_only_the_training_labels() -> None:
     targets = torch.tensor([[1.0, 0.0], [1.0, NAN], [0.0, NAN], [NAN, NAN]], dtype=torch.float64)
-    assert BINARY.floor(targets, 2).tolist() == [[pytest.approx(2 / 3), 0.0]] * 2
+    assert BINARY.floor(targets, 2).tolist() == [[pytest.approx(2 / 3), pytest.approx(1 / 3)]] * 2
     assert REGRESSION.floor(targets, 1).tolist() == [[pytest.approx(2 / 3), 0.0]]
-    assert MULTICLASS.floor(column(2, 2, NAN, 0, 2), 1).tolist() == [[0.25, 0.0, 0.75]]
+    assert MULTICLASS.floor(column(2, 2, NAN, 0, 1), 1).tolist() == [[0.25, 0.25, 0.5]]
+
+
+def test_the_floor_is_never_certain() -> None:
+    """Without a y among four labels, every class counts once more: 2, 1 and 4 of 7. Otherwise its cross entropy would
+    be that of the smallest number there is."""
+    targets = column(2, 2, NAN, 0, 2)
+    assert MULTICLASS.floor(targets, 1)[0].tolist() == pytest.approx([2 / 7, 1 / 7, 4 / 7])
+    assert metrics(MULTICLASS, MULTICLASS.floor(targets, 1), column(1))["cross_entropy"] == pytest.approx(math.log(7))
+    assert MULTICLASS.unseen_classes(targets) == ["y"]
+    assert MULTICLASS.unseen_classes(column(0, 1, 2)) == []
+    assert BINARY.unseen_classes(torch.zeros(2, 2)) == []
 
 
 def test_nan_never_wins() -> None:

@@ -1,12 +1,15 @@
 """Runs small enough for a test: few molecules, a model of one narrow layer."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tokengt.data.datasets import esol
 from tokengt.inference import Predictor
+from tokengt.models.pretrained import write_sealed
 from tokengt.workflow.fitting import TrainOptions, train
 
 TINY: Mapping[str, Any] = {
@@ -64,3 +67,12 @@ def train_small(data: Any, out: Path, target: str | Sequence[str] = (), **more: 
     settings = {**TINY, **more.pop("settings", {})}
     options = more.pop("options", QUIET)
     return train(data, out, target=target, settings=settings, options=options, device="cpu", **more)
+
+
+@contextmanager
+def resealed(file: Path) -> Iterator[dict[str, Any]]:
+    """What a sealed file of ours says, to be changed in the block and then sealed again, as only our own code would."""
+    data = json.loads(file.read_text())
+    data.pop("checksum")
+    yield data
+    write_sealed(file, data)

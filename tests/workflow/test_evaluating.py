@@ -98,9 +98,32 @@ def test_no_labels_is_one_sentence(predictor: Predictor, tmp_path: Path) -> None
     blank = write_csv(tmp_path / "blank.csv", ("smiles", "y", "z"), [("CCO", "", "")])
     with pytest.raises(ValueError, match=r"blank\.csv has no label of y, z to compare with"):
         evaluate(predictor, blank, quiet=True)
-    without = write_csv(tmp_path / "without.csv", ("smiles", "y"), [("CCO", 1)])
-    with pytest.raises(ValueError, match="no column 'z'"):
+    without = write_csv(tmp_path / "without.csv", ("smiles", "x"), [("CCO", 1)])
+    with pytest.raises(ValueError, match=r"without\.csv has none of the run's targets y, z; its columns are smiles, x"):
         evaluate(predictor, without, quiet=True)
+
+
+def test_some_of_the_targets_are_compared_and_the_others_named(predictor: Predictor, tmp_path: Path) -> None:
+    """A file with z alone; the same numbers whether it comes as a file, a table or a store."""
+    pandas = pytest.importorskip("pandas")
+    texts, labels = ["CCO", "CCN", "c1ccccc1"], [1.0, 2.0, 4.0]
+    source = write_csv(
+        tmp_path / "z.csv", ("smiles", "z", "x"), [(t, v, 0) for t, v in zip(texts, labels, strict=True)]
+    )
+    errors = predictor.predict(texts).mean[:, 1] - labels
+    found = evaluate(predictor, source, quiet=True, out=tmp_path / "out")
+    assert found.missing == ("y",)
+    assert found.rows == 3
+    assert found.metrics["rmse"] == pytest.approx(np.sqrt((errors**2).mean()), rel=1e-5)
+    assert set(found.metrics) == {"rmse", "mae", "r2", "rmse/z", "mae/z", "r2/z"}
+    assert str(found).endswith("over 3 rows, without y, which the data does not have")
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["missing"] == ["y"]
+    assert evaluate(predictor, pandas.read_csv(source), quiet=True) == found
+    store = prepare(source, tmp_path / "store", Recipe(targets=("z",)), workers=1, progress=False)
+    assert evaluate(predictor, store, quiet=True) == evaluate(predictor, tmp_path / "store", quiet=True) == found
+    prepare(source, tmp_path / "other", Recipe(targets=("x",)), workers=1, progress=False)
+    with pytest.raises(ValueError, match="other has none of the run's targets y, z; its targets are x"):
+        evaluate(predictor, tmp_path / "other", quiet=True)
 
 
 def test_plain_numbers_in_a_store_name_the_classes_they_spell(tmp_path: Path) -> None:

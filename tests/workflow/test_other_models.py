@@ -138,6 +138,13 @@ def test_a_module_of_ones_own_is_trained_and_loaded_again(tmp_path: Path) -> Non
     assert again.embed(TEXTS[:4]).shape == (4, 8)
     with pytest.raises(ValueError, match=r"your own class MeanOfAtoms.*tokengt.load\(RUN, model=MeanOfAtoms"):
         load(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"own class MeanOfAtoms.*give the trained module itself to another training"):
+        finetune(tmp_path / "run", source, tmp_path / "tuned", target="y", options=QUIET)
+    # What that sentence advises.
+    trained = load(tmp_path / "run", model=MeanOfAtoms()).members[0].model
+    still = {"training.epochs": 1, "training.learning_rate": 0.0}
+    tuned = train(source, tmp_path / "tuned", target="y", model=trained, settings=still, options=QUIET)
+    assert (tuned.predict(TEXTS).mean == run.predict(TEXTS).mean).all()
     card = (tmp_path / "run" / "README.md").read_text()
     assert "# MeanOfAtoms for y" in card
     assert "tokengt.load(RUN, model=MeanOfAtoms(...)).predict" in card

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.workflow.small import TINY, molecule_csv, molecules, read_csv, train_small, write_csv
-from tokengt.inference import Predictor
+from tokengt.inference import Predictor, load
 from tokengt.workflow import predicting
+from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.predicting import Predicted, embed_file, predict_file
 
+FORMAT_2 = Path(__file__).parents[1] / "fixtures" / "format_2"
 TEXTS = molecules(20)[0]
 
 
@@ -23,7 +26,7 @@ def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
 
 def predict(predictor: Predictor, source: Path, **more: object) -> tuple[Predicted, list[dict[str, str]]]:
     out = source.with_name("out.csv")
-    done = predict_file(predictor, source, out, quiet=True, **more)  # type: ignore[arg-type]
+    done = predict_file(predictor, source, out, quiet=True, overwrite=True, **more)  # type: ignore[arg-type]
     return done, read_csv(out)
 
 
@@ -123,7 +126,7 @@ def test_windows_files_short_rows_and_no_rows(predictor: Predictor, tmp_path: Pa
 
 def test_the_input_is_never_written_over(predictor: Predictor, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "new.csv", ("smiles",), [["CCO"]])
-    with pytest.raises(ValueError, match="--out is the input"):
+    with pytest.raises(ValueError, match="the file to write is the input"):
         predict_file(predictor, source, tmp_path / "." / "new.csv", quiet=True)
 
 
@@ -238,3 +241,117 @@ def test_vectors_of_every_row(predictor: Predictor, tmp_path: Path) -> None:
         assert arrays["lines"].tolist() == [2, 3, 4]
         assert np.isnan(arrays["vectors"][1]).all()
         assert np.isfinite(arrays["vectors"][[0, 2]]).all()
+        assert ["cannot be read" in reason for reason in arrays["reasons"]] == [True]
+
+
+def test_vectors_as_the_ending_says(predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers in each kind of file, beside the columns of the input; in several pieces."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [("a", TEXTS[0]), ("b", "C1"), ("c", TEXTS[1])]
+    source = write_csv(tmp_path / "new.csv", ("vector_0", "smiles"), rows)
+    monkeypatch.setattr(predicting, "_CHUNK", 2)
+    for ending in ("npz", "csv", "parquet"):
+        assert embed_file(predictor, source, tmp_path / f"v.{ending}", quiet=True) == Predicted(3, 1)
+    with np.load(tmp_path / "v.npz", allow_pickle=False) as arrays:
+        expected = arrays["vectors"]
+    names = ["vector_0_", *(f"vector_{place}" for place in range(1, TINY["model.dim"]))]
+    text, table = read_csv(tmp_path / "v.csv"), parquet.read_table(tmp_path / "v.parquet")
+    assert list(text[0]) == table.column_names == ["vector_0", "smiles", *names, "reason"]
+    assert [(row["vector_0"], row["smiles"]) for row in text] == rows
+    assert [bool(row["reason"]) for row in text] == [False, True, False]
+    assert [text[1][name] for name in names] == [""] * len(names)
+    for place in (0, 2):
+        assert [np.float32(text[place][name]) for name in names] == expected[place].tolist()
+        assert [table[name][place].as_py() for name in names] == expected[place].tolist()
+    assert table["smiles"].to_pylist() == [text for _, text in rows]
+    assert [table[name][1].as_py() for name in names] == [None] * len(names)
+    assert ["cannot be read" in (reason or "") for reason in table["reason"].to_pylist()] == [False, True, False]
+
+
+def test_files_to_write_are_looked_at_before_any_work(tmp_path: Path) -> None:
+    """No run is needed to say it: the folder named here does not exist."""
+    source = write_csv(tmp_path / "new.csv", ("smiles",), [["CCO"]])
+    for name in ("v.txt", "v", "v.csv.gz", "v.json"):
+        with pytest.raises(ValueError, match=rf"{name} has an ending.*expected one of \.npz, \.csv, \.parquet"):
+            embed_file(tmp_path / "none", source, tmp_path / name, quiet=True)
+    (tmp_path / "mine.csv").write_text("mine")
+    for verb in (predict_file, embed_file):
+        with pytest.raises(ValueError, match=r"mine\.csv exists; choose another name, or have it replaced \(--force"):
+            verb(tmp_path / "none", source, tmp_path / "mine.csv", quiet=True)
+        with pytest.raises(ValueError, match=r"none is no tokengt run"):
+            verb(tmp_path / "none", source, tmp_path / "mine.csv", overwrite=True, quiet=True)
+    assert (tmp_path / "mine.csv").read_text() == "mine"
+
+
+def test_an_ensemble_gives_the_spread_of_its_models_and_draws_of_each(tmp_path: Path) -> None:
+    """One draw: the deviation of the models. Several: the mean over all draws of all models, and their deviation."""
+    run = load(FORMAT_2 / "ensemble", "cpu")
+    given = [100.0 + place for place in range(6)]
+    source = write_csv(tmp_path / "new.csv", ("smiles", "T"), zip(TEXTS[:6], given, strict=True))
+    for draws in (1, 3):
+        passes = []
+        for member in run.members:
+            graphs, _, _ = run.read_texts(TEXTS[:6])
+            scaled = member.descriptors.scaled(torch.tensor(given)[:, None])
+            passes += member.passes(graphs.with_graph_features(scaled), draws, "identifiers")
+        assert len(passes) == 2 * draws
+        _, rows = predict(run, source, draws=draws)
+        assert list(rows[0]) == ["smiles", "T", "predicted_logS", "std_logS", "reason"]
+        together = torch.stack(passes)[..., 0]
+        assert numbers(rows, "predicted_logS") == pytest.approx(together.mean(0).tolist(), abs=1e-5)
+        assert numbers(rows, "std_logS") == pytest.approx(together.std(0).tolist(), abs=1e-5)
+
+
+def test_rows_that_overflow_have_a_reason_and_are_counted(tmp_path: Path) -> None:
+    run = load(FORMAT_2 / "ensemble", "cpu")
+    rows = [(TEXTS[0], 100), (TEXTS[0], "1e30"), ("C1", 100), (TEXTS[1], "-3e38"), (TEXTS[1], "1e39")]
+    source = write_csv(tmp_path / "new.csv", ("smiles", "T"), rows)
+    done, found = predict(run, source)
+    assert done == Predicted(5, 4, 2)
+    assert str(done) == "5 rows, 2 of which could not be read, 2 for which the model gives no finite number"
+    for row in found:
+        assert bool(row["reason"]) == (row["predicted_logS"] == "") == (row["std_logS"] == "")
+    assert "descriptor 'T' is 1e+30, too far from those of training" in found[1]["reason"]
+    assert embed_file(run, source, tmp_path / "v.csv", quiet=True) == done
+    assert [bool(row["reason"]) for row in read_csv(tmp_path / "v.csv")] == [False, True, True, True, True]
+    labelled = write_csv(tmp_path / "l.csv", ("smiles", "T", "logS"), [(*row, 1.0) for row in rows])
+    evaluation = evaluate(run, labelled, quiet=True)
+    assert (evaluation.rows, evaluation.overflowed, evaluation.rejected) == (1, 2, 2)
+    assert evaluation.metrics["mae"] == pytest.approx(abs(float(found[0]["predicted_logS"]) - 1), abs=1e-5)
+    assert "2 rows for which the model gives no finite number" in str(evaluation)
+    hopeless = write_csv(tmp_path / "h.csv", ("smiles", "T", "logS"), [("CCO", "1e30", 1.0)])
+    with pytest.raises(ValueError, match=r"h\.csv has no row with a label for which.*descriptor 'T' is 1e\+30"):
+        evaluate(run, hopeless, quiet=True)
+
+
+def test_nodes_that_overflow_have_a_reason_in_every_output(tmp_path: Path) -> None:
+    """Of one graph a feature is 1e30: its nodes have no prediction, those of the other graph do."""
+    data = pytest.importorskip("torch_geometric.data")
+
+    def graph(size: int, value: float = 0.5) -> object:
+        ring = torch.arange(size)
+        x = torch.linspace(0, 1, size)[:, None]
+        x[0] = value
+        return data.Data(x=x, edge_index=torch.stack([ring, ring.roll(-1)]), y=torch.arange(size) / size)
+
+    graphs = [graph(4 + place % 3) for place in range(12)]
+    run = train_small(graphs, tmp_path / "run", options=TrainOptions(quiet=True, workers=1, level="node"))
+    new = [graph(3), graph(4, 1e30), graph(3)]
+    found = run.predict(new)
+    assert sorted(found.problems) == [3, 4, 5, 6]
+    assert np.isnan(found.mean[3:7]).all()
+    assert np.isfinite(found.mean[[0, 1, 2, 7, 8, 9]]).all()
+    torch.save(new, tmp_path / "new.pt")
+    done, rows = predict(run, tmp_path / "new.pt")
+    assert done == Predicted(10, 4, 4)
+    assert [(row["graph"], bool(row["reason"]), row["predicted_y"] == "") for row in rows] == [
+        *[("1", False, False)] * 3,
+        *[("2", True, True)] * 4,
+        *[("3", False, False)] * 3,
+    ]
+    assert embed_file(run, tmp_path / "new.pt", tmp_path / "v.csv", quiet=True) == Predicted(3, 1, 1)
+    vectors = read_csv(tmp_path / "v.csv")
+    assert [row["graph"] for row in vectors] == ["1", "2", "3"]
+    assert (
+        [bool(row["reason"]) for row in vectors] == [row["vector_0"] == "" for row in vectors] == [False, True, False]
+    )

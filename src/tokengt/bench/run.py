@@ -26,6 +26,7 @@ from tokengt.bench.systems import (
 )
 from tokengt.bench.timing import Round, Timing, allocated, interleaved, median_ratio, peak_bytes, reset_peak
 from tokengt.experiments.tables import device_name, source_commit
+from tokengt.training.processes import without_precision_advice
 
 _INFER_WARMUP = 2
 
@@ -42,6 +43,7 @@ class _Measured:
     breakdown: dict[str, float]
 
 
+@without_precision_advice()
 def bench(config: BenchConfig, say: Callable[[str], None] = lambda line: None) -> list[BenchRow]:
     """Time training, inference or both beside the padded reference; two rows per phase.
 

@@ -21,12 +21,13 @@ def _add_predict(verbs: Any) -> None:
     )
     _reading_options(verb)
     verb.add_argument("--out", type=Path, required=True, metavar="OUT.csv", help="the file to write")
+    _force_option(verb)
     verb.add_argument(
         "--draws",
         type=int,
         default=1,
         metavar="K",
-        help="the mean of K draws, with their spread (default: 1)",
+        help="the mean of K draws of each model, with their spread (default: 1)",
     )
     verb.add_argument(
         "--over", choices=("identifiers", "dropout"), default="identifiers", help="what differs between draws"
@@ -45,7 +46,14 @@ def _add_evaluate(verbs: Any) -> None:
 def _add_embed(verbs: Any) -> None:
     verb = verbs.add_parser("embed", help="write the model's vector of every graph")
     _reading_options(verb)
-    verb.add_argument("--out", type=Path, required=True, metavar="VECTORS.npz", help="the file to write")
+    verb.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="VECTORS.npz",
+        help="the file to write: .npz, .csv or .parquet",
+    )
+    _force_option(verb)
     verb.set_defaults(run=_embed)
 
 
@@ -56,6 +64,10 @@ def _reading_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 
+def _force_option(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--force", action="store_true", help="replace --out if it exists")
+
+
 def _add_info(verbs: Any) -> None:
     verb = verbs.add_parser("info", help="say what a store, a run or a model is")
     verb.add_argument("path", type=Path, metavar="PATH")
@@ -63,17 +75,17 @@ def _add_info(verbs: Any) -> None:
 
 
 def _predict(options: argparse.Namespace) -> int:
-    from tokengt.inference import load
     from tokengt.workflow.predicting import predict_file
 
-    predictor = load(options.model, options.device)
     done = predict_file(
-        predictor,
+        options.model,
         options.source,
         options.out,
         smiles=options.smiles,
         draws=options.draws,
         over=options.over,
+        overwrite=options.force,
+        device=options.device,
     )
     print(f"{options.out}: {done}" + (" (see the column reason)" if done.bad else ""))
     return 0
@@ -90,10 +102,16 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _embed(options: argparse.Namespace) -> int:
-    from tokengt.inference import load
     from tokengt.workflow.predicting import embed_file
 
-    done = embed_file(load(options.model, options.device), options.source, options.out, smiles=options.smiles)
+    done = embed_file(
+        options.model,
+        options.source,
+        options.out,
+        smiles=options.smiles,
+        overwrite=options.force,
+        device=options.device,
+    )
     print(f"{options.out}: {done}")
     return 0
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from tokengt.cli.settings import named_values
+from tokengt.cli.settings import PLAIN, settings
 from tokengt.data.manifest import TaskKind
 from tokengt.level import Level
 
@@ -41,15 +41,31 @@ def _data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     """Which columns mean what and, with ``policy``, how molecules become graphs."""
     data = verb.add_argument_group("data")
     data.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: the one called smiles)")
-    data.add_argument("--target", nargs="+", default=[], metavar="COL", help="the column or columns to learn")
+    data.add_argument(
+        "--target",
+        nargs="+",
+        default=[],
+        metavar="COL",
+        help="the columns to learn: names, patterns such as 'NR-*', or all (of numbers)",
+    )
     data.add_argument("--descriptors", nargs="+", default=[], metavar="COL", help="numeric columns given to the model")
     data.add_argument("--task", choices=get_args(TaskKind), help="default: guessed from the labels")
     data.add_argument("--level", choices=get_args(Level), help="what a label belongs to (default: guessed)")
+    data.add_argument(
+        "--max-rejected",
+        type=float,
+        default=0.5,
+        metavar="SHARE",
+        help="stop when a larger share of the rows cannot be read (default: 0.5)",
+    )
     if not policy:
         return
     data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
     data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
     data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
+    data.add_argument(
+        "--max-atoms", type=int, default=1000, metavar="N", help="a molecule of more is rejected (default: 1000)"
+    )
 
 
 def _add_train(verbs: Any) -> None:
@@ -80,20 +96,37 @@ def _add_finetune(verbs: Any) -> None:
     verb.add_argument("--freeze", action="store_true", help="train the head alone")
     _run_options(verb, policy=False)
     # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
-    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit")
+    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", max_atoms=1000)
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
+    verb.add_argument("--valid", type=Path, metavar="FILE", help="a table of its own for the validation part")
+    verb.add_argument("--test", type=Path, metavar="FILE", help="a table of its own for the test part")
     verb.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder to make")
     verb.add_argument("--resume", action="store_true", help="go on with a stopped run (begin it if there is none)")
+    words = {
+        "--epochs": ("N", "passes over the training part (default: by its size)"),
+        "--batch-size": ("N", "graphs per step (default: 32)"),
+        "--lr": ("RATE", "the peak of the learning rate (default: 0.001)"),
+        "--metric": ("NAME", "chooses the best epoch: mae, spearman, prc, ... (default: rmse, roc_auc or accuracy)"),
+        "--loss": ("NAME", "mse, mae or huber for numbers; cross_entropy for classes (default: mse, cross_entropy)"),
+    }
+    for option in PLAIN:
+        metavar, meaning = words[option]
+        verb.add_argument(option, metavar=metavar, help=meaning)
     verb.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="model.dim=256, training.epochs=20, ..."
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any setting: model.dim=256, training.ema=0.999",
     )
     verb.add_argument(
         "--split",
         default="auto",
         metavar="SPLIT",
-        help="random, scaffold, column:NAME, or given by a store or PyG masks (default: given if any is, else random)",
+        help="random, scaffold, scaffold-sorted, column:NAME, or given by a store or PyG masks (default: given if any "
+        "is, else random)",
     )
     verb.add_argument(
         "--fractions",
@@ -115,12 +148,25 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
 
 def _prepare(options: argparse.Namespace) -> int:
     from tokengt.data.prepare import prepare
+    from tokengt.data.tables import listed
 
     recipe = _recipe(options)
-    store = prepare(options.source, options.out, recipe, workers=options.workers, engine=options.engine)
-    rejected = store.manifest.rejected
-    ending = f", {rejected:,} rows rejected: see {options.out / 'rejected.csv'}" if rejected else ", no row rejected"
-    print(f"{options.out}: {len(store):,} graphs{ending}")
+    store = prepare(
+        options.source,
+        options.out,
+        recipe,
+        workers=options.workers,
+        engine=options.engine,
+        max_rejected=options.max_rejected,
+    )
+    rejected, what = store.manifest.rejected, "row" if store.is_molecules else "graph"
+    ending = (
+        f", {rejected:,} {what}s rejected: see {options.out / 'rejected.csv'}" if rejected else f", no {what} rejected"
+    )
+    names = store.manifest.target_names
+    patterns = bool(options.target) and set(names) != set(options.target)
+    chosen = f"; the targets are {listed(names)}" if patterns else ""
+    print(f"{options.out}: {len(store):,} graphs{ending}{chosen}")
     return 0
 
 
@@ -135,7 +181,7 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         split=options.split_column,
         task=options.task,
         level=options.level,
-        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens),
+        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens, options.max_atoms),
     )
 
 
@@ -148,6 +194,8 @@ def _train(options: argparse.Namespace) -> int:
 
 def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {
+        "valid": options.valid,
+        "test": options.test,
         "smiles": options.smiles,
         "target": options.target,
         "task": options.task,
@@ -155,7 +203,7 @@ def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
         "preset": options.preset,
         "start": options.start,
         "freeze": options.freeze,
-        "settings": named_values(options.set),
+        "settings": settings(options),
         "seed": options.seed,
         "device": options.device,
         "resume": options.resume,
@@ -171,13 +219,14 @@ def _train_options(options: argparse.Namespace) -> "TrainOptions":
     return TrainOptions(
         descriptors=tuple(options.descriptors),
         level=options.level,
-        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens),
+        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens, options.max_atoms),
         fractions=STANDARD if options.fractions is None else tuple(options.fractions),
         folds=options.folds,
         ensemble=options.ensemble,
         devices=options.devices,
         strategy=options.strategy,
         workers=options.workers,
+        max_rejected=options.max_rejected,
     )
 
 

@@ -1,6 +1,16 @@
-"""NAME=VALUE, as several verbs take it."""
+"""NAME=VALUE, as several verbs take it, and the settings that have an option of their own."""
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Mapping, Sequence
+
+# Settings that most people change, by the option that changes them. They are the same as --set NAME=VALUE.
+PLAIN: Mapping[str, str] = {
+    "--epochs": "training.epochs",
+    "--batch-size": "training.batch_size",
+    "--lr": "training.learning_rate",
+    "--metric": "training.metric",
+    "--loss": "training.loss",
+}
 
 
 def named_values(texts: Sequence[str]) -> dict[str, str]:
@@ -10,4 +20,16 @@ def named_values(texts: Sequence[str]) -> dict[str, str]:
         if not equals:
             raise ValueError(f"--set {text!r} has no '='; expected NAME=VALUE such as training.epochs=20")
         values[name.strip()] = value.strip()
+    return values
+
+
+def settings(options: argparse.Namespace) -> dict[str, str]:
+    """What ``--set`` and the plain options say together; where both say something else, neither is taken."""
+    values = named_values(options.set)
+    for option, path in PLAIN.items():
+        plain = getattr(options, option.removeprefix("--").replace("-", "_"))
+        if plain is None:
+            continue
+        if values.setdefault(path, plain) != plain:
+            raise ValueError(f"{option} is {plain}, but --set {path} is {values[path]}; expected one of the two")
     return values

@@ -1,8 +1,8 @@
-"""Graphs with their labels, whatever kind of file they came from."""
+"""Graphs with their labels, whatever kind of file they came from, and what labels that are integers mean."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -10,9 +10,17 @@ from jaxtyping import Float64, Int8, Int64
 from torch import Tensor
 
 from tokengt.batch import GraphBatch, Level
-from tokengt.data.manifest import NO_PART
+from tokengt.data.cells import number_label
+from tokengt.data.manifest import NO_PART, Attributes, TaskKind
 from tokengt.graph import Graph
 from tokengt.validation import describe_features
+
+# Integers of so few different values are classes, however few labels there are of each; of more values, if there are
+# this many labels of each on average. So 70 subjects of 20,000 papers are classes, and 300 counts of 1,000 graphs not.
+_SURELY_CLASSES, _LABELS_EACH, _MOST_CLASSES = 50, 10, 10_000
+_SHOWN_CLASSES = 5
+_REGRESSION = 'choose the task regression (task="regression" in Python, --task regression in the command)'
+_MULTICLASS = 'choose the task multiclass (task="multiclass" in Python, --task multiclass in the command)'
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +29,9 @@ class LabelledGraphs:
 
     ``split``: the code of each row's part (train, valid, test), where the source has one. ``lines``: each graph's
     number in the source, counted from 1; ``rejected``: (number, reason) of the graphs that are left out.
+    ``integers``: whether the source keeps all its labels as integers or booleans. ``classes``: with them a target is
+    the place of its class in this tuple. ``unread``: attributes of numbers that no model will read, with their level.
+    ``attributes``: which attributes became features, where they have names.
     """
 
     graphs: GraphBatch
@@ -30,16 +41,94 @@ class LabelledGraphs:
     split: Int8[Tensor, " rows"] | None
     lines: Int64[Tensor, " graphs"]
     rejected: tuple[tuple[int, str], ...]
+    integers: bool = False
+    classes: tuple[str, ...] | None = None
+    unread: Mapping[str, Level] = field(default_factory=dict)
+    attributes: Attributes | None = None
+
+    def for_task(self, task: TaskKind | None) -> "tuple[LabelledGraphs, str | None]":
+        """The labels as the task reads them, and the sentence that a person should read about it, if there is one.
+
+        Without a task, integers are classes and other numbers are numbers: 0 and 1 alone are left as they are (a
+        binary task), other integers become the places of their classes, unless there are too many different ones for
+        classes or several columns of them, which are numbers.
+
+        Raises:
+            ValueError: several columns are to be classes, or may hold -1 for a missing label.
+        """
+        if task == "multiclass":
+            if len(self.target_names) != 1:
+                raise ValueError(f"the task multiclass takes one target, found {len(self.target_names)}")
+            return self._with_classes(), None
+        labels = self.targets[~self.targets.isnan()]
+        if task is not None or not self.integers or not len(labels):
+            return self, None
+        values = torch.unique(labels)
+        name = self.target_names[0] if len(self.target_names) == 1 else f"{', '.join(self.target_names[:3])}, ..."
+        if bool(((values == 0) | (values == 1)).all()):
+            return self, f"{name}: the integers 0 and 1 are learned as a binary task; to learn numbers, {_REGRESSION}"
+        if len(self.target_names) > 1:
+            return self, self._several(name, values)
+        if len(values) > min(max(_SURELY_CLASSES, len(labels) // _LABELS_EACH), _MOST_CLASSES):
+            many = f"{name}: {len(values):,} different integers among {len(labels):,} labels are learned as numbers"
+            return self, f"{many}; if they name classes, {_MULTICLASS}"
+        classes = self._with_classes()
+        assert classes.classes is not None
+        return classes, _classes_sentence(name, classes.classes)
+
+    def _with_classes(self) -> "LabelledGraphs":
+        targets, classes = as_classes(self.targets)
+        return replace(self, targets=targets, classes=classes)
+
+    def _several(self, name: str, values: Float64[Tensor, " values"]) -> str:
+        if bool(((values >= -1) & (values <= 1)).all()):
+            raise ValueError(
+                f"{name} hold -1 beside 0 and 1: if it stands for a missing label, make them floats with NaN there; if "
+                f"it is a number, {_REGRESSION}"
+            )
+        return f"{name}: several columns of integers are learned as numbers; for classes choose one of them"
+
+
+def _classes_sentence(name: str, classes: tuple[str, ...]) -> str:
+    more = len(classes) - _SHOWN_CLASSES
+    shown = ", ".join(classes[:_SHOWN_CLASSES]) + (f" and {more} more" if more > 0 else "")
+    missing = "; if -1 stands for a missing label, make them floats with NaN there" if "-1" in classes else ""
+    return (
+        f"{name}: integers are learned as {len(classes):,} classes ({shown}); to learn numbers, {_REGRESSION}{missing}"
+    )
+
+
+def as_classes(targets: Float64[Tensor, "rows 1"]) -> tuple[Float64[Tensor, "rows 1"], tuple[str, ...]]:
+    """Each label as its place among the sorted distinct labels, which are the classes; a missing one stays missing."""
+    labelled = ~targets.isnan()
+    values, places = torch.unique(targets[labelled], return_inverse=True)
+    coded = torch.full_like(targets, torch.nan)
+    coded[labelled] = places.double()
+    return coded, tuple(number_label(value) for value in values.tolist())
+
+
+def as_numbers(targets: Float64[Tensor, "rows 1"], classes: Sequence[str]) -> Float64[Tensor, "rows 1"] | None:
+    """What :func:`as_classes` was given; None where a class is no number."""
+    try:
+        values = torch.tensor([float(name) for name in classes], dtype=torch.float64)
+    except ValueError:
+        return None
+    return torch.where(targets.isnan(), torch.nan, values[targets.nan_to_num(0.0).long()])
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One graph of a source and its labels."""
+    """One graph of a source and its labels; ``integers``: whether the source keeps them as integers or booleans.
+
+    ``name`` is that of the file that holds this graph alone.
+    """
 
     number: int
     graph: Graph
     targets: Float64[Tensor, "rows targets"]
     split: Int8[Tensor, " rows"] | None = None
+    integers: bool = False
+    name: str = ""
 
 
 def level_rows(graph: Graph, level: Level) -> int:
@@ -66,11 +155,13 @@ def assembled(
             usable.append(record)
         else:
             mine = _kinds(record.graph)[odd]
-            left_out.append((record.number, f"{odd} is {mine}; expected {kinds[odd]} as in most graphs"))
+            whose = f"{record.name}: " if record.name else ""
+            left_out.append((record.number, f"{whose}{odd} is {mine}; expected {kinds[odd]} as in most graphs"))
     left_out.sort()
     if not usable:
         why = f": {left_out[0][1]}" if left_out else ""
         raise ValueError(f"{source} holds no graph that can be used{why}")
+    labelled = [record for record in usable if not bool(record.targets.isnan().all())]
     has_split = any(record.split is not None for record in usable)
     return LabelledGraphs(
         graphs=replace(GraphBatch.collate([record.graph for record in usable]), extras=()),
@@ -80,6 +171,7 @@ def assembled(
         split=torch.cat([_codes(record) for record in usable]) if has_split else None,
         lines=torch.tensor([record.number for record in usable]),
         rejected=tuple(left_out),
+        integers=bool(labelled) and all(record.integers for record in labelled),
     )
 
 

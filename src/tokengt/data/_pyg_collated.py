@@ -10,8 +10,8 @@ from torch import Tensor
 from tokengt.batch import GraphBatch, Level
 from tokengt.data._labelled import LabelledGraphs
 from tokengt.data._pyg_files import Collated
-from tokengt.data._pyg_labels import MASKS, codes_of, label_of, mask_of, target_names
-from tokengt.interop.pyg import as_batch
+from tokengt.data._pyg_labels import MASKS, codes_of, is_integer, label_of, mask_of, target_names
+from tokengt.interop.pyg import as_batch, unread_attributes
 
 _GRAPH_KEYS = ("x", "edge_index", "edge_attr", "graph_features")
 _OTHER_KEYS = ("num_nodes", "hyperedge_index", "hyperedge_attr", "adj", "adj_t", "batch", "ptr")
@@ -75,6 +75,8 @@ def _labelled(collated: Collated, graphs: GraphBatch, target: str, level: Level 
         split=codes_of(masks),
         lines=torch.arange(1, len(graphs) + 1),
         rejected=(),
+        integers=is_integer(collated.data, target),
+        unread=unread_attributes(collated.data, (target,)),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokengt.data._text import check_regular
 from tokengt.data.cells import PART_CODES
 
 # Files in which PyG keeps the functions that made a data set, beside the data itself.
@@ -144,6 +145,7 @@ def _safely(path: Path) -> Any:
         from torch_geometric.data.storage import GlobalStorage
     except ImportError as error:
         raise ImportError("reading PyG data sets needs PyTorch Geometric: pip install torch_geometric") from error
+    check_regular(path)
     safe = [Data, HyperGraphData, GlobalStorage, DataTensorAttr, DataEdgeAttr, TensorAttr, EdgeAttr, EdgeLayout]
     try:
         with torch.serialization.safe_globals(safe):

@@ -40,6 +40,11 @@ def label_of(data: Any, name: str) -> Float64[Tensor, "..."] | None:
     return label
 
 
+def is_integer(data: Any, name: str) -> bool:
+    """Whether the attribute, which :func:`label_of` could read, holds integers or booleans."""
+    return name in data and not torch.as_tensor(data[name]).is_floating_point()
+
+
 def shaped(label: Float64[Tensor, "..."], level: Level) -> Float64[Tensor, "rows targets"]:
     """A graph's vector is one row of several targets; a node's or an edge's is several rows of one."""
     if label.ndim == 2:
@@ -106,5 +111,5 @@ def guessed_level(path: Path, name: str, rows: Sequence[tuple[int, int, int]]) -
     labels, nodes, edges = rows[0]
     fits = f"fits {'s and '.join(best)}s alike" if max(votes.values()) else "fits none of graphs, nodes and edges"
     raise ValueError(
-        f"{path}: {name} {fits} (the first graph: {labels} rows, {nodes} nodes, {edges} edges); name one with --level"
+        f"{path}: {name} {fits} (the first graph: {labels} rows, {nodes} nodes, {edges} edges); choose one as the level"
     )

@@ -15,13 +15,13 @@ _LONGEST_RECORD = 1 << 24
 def sdf_fields(path: Path) -> list[str]:
     """Names of all data fields in the file, in the order they first appear."""
     names: dict[str, None] = {}
-    for _, fields in sdf_records(path):
+    for _, fields, _ in sdf_records(path):
         names.update(dict.fromkeys(fields))
     return list(names)
 
 
-def sdf_records(path: Path, sink: Sink | None = None) -> Iterator[tuple[str, dict[str, str]]]:
-    """Mol block and data fields of every record; what follows the last ``$$$$`` is one too unless it is blank."""
+def sdf_records(path: Path, sink: Sink | None = None) -> Iterator[tuple[str, dict[str, str], str | None]]:
+    """Mol block, data fields and problem of every record; what follows the last ``$$$$`` is one unless it is blank."""
     record: list[str] = []
     length = number = 0
     with lines_of(path, sink) as lines:
@@ -38,8 +38,9 @@ def sdf_records(path: Path, sink: Sink | None = None) -> Iterator[tuple[str, dic
         yield _parsed(record)
 
 
-def _parsed(record: list[str]) -> tuple[str, dict[str, str]]:
+def _parsed(record: list[str]) -> tuple[str, dict[str, str], str | None]:
     """The block up to ``M  END``, then fields: a line ``> <NAME>``, lines of its value, a blank line."""
+    problem = None
     ends = (place for place, line in enumerate(record) if line.startswith("M  END"))
     stop = next(ends, None)
     if stop is None:
@@ -51,8 +52,11 @@ def _parsed(record: list[str]) -> tuple[str, dict[str, str]]:
         if value is None:
             head = _FIELD.match(line)
             value = fields.setdefault(head[1].strip(), []) if head else None
+            if line.startswith("M  END"):
+                problem = "the record holds more than one molecule; expected $$$$ after each"
         elif line.strip():
             value.append(line)
         else:
             value = None
-    return "\n".join(record[: stop + 1]) + "\n", {name: "\n".join(lines) for name, lines in fields.items()}
+    texts = {name: "\n".join(lines) for name, lines in fields.items()}
+    return "\n".join(record[: stop + 1]) + "\n", texts, problem

@@ -63,6 +63,14 @@ class _Told(io.FileIO):
         return count
 
 
+def check_regular(path: Path) -> None:
+    """Refuse what is there but is no file, before anything waits for its first byte: a folder, a pipe, a device."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected a file")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file; expected one on disk, and no pipe, socket or device")
+
+
 def check_begun(path: Path) -> None:
     """Refuse a file without a single byte of text."""
     with _named(path), _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:

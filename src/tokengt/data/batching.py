@@ -16,6 +16,8 @@ from tokengt.draws import chain, mix
 
 # How many tokens one batch of an evaluation may hold.
 _AT_ONCE, _AT_ONCE_ON_A_GPU = 2**14, 2**17
+# Every part of a step is listed, the empty ones too.
+_MOST_PARTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class BatchingConfig:
             raise ValueError(f"batch_size is {self.batch_size}; expected at least 1")
         if self.batch_tokens < 0:
             raise ValueError(f"batch_tokens is {self.batch_tokens}; expected 0 (count graphs) or more")
-        if self.accumulate < 1:
-            raise ValueError(f"accumulate is {self.accumulate}; expected at least 1")
+        if not 1 <= self.accumulate <= _MOST_PARTS:
+            raise ValueError(f"accumulate is {self.accumulate}; expected 1 to {_MOST_PARTS:,}")
 
 
 def epoch_steps(

@@ -15,16 +15,23 @@ TRUTH: Mapping[str, float] = {"true": 1.0, "false": 0.0}
 # The codes of the parts of a split, by the words that people write for them.
 PART_CODES: Mapping[str, int] = {
     **{part: code for code, part in enumerate(PARTS)},
+    "training": PARTS.index("train"),
     **dict.fromkeys(("val", "validation", "dev"), PARTS.index("valid")),
+    "testing": PARTS.index("test"),
 }
 LARGEST_FLOAT32 = 3.4028234663852886e38
 _SHOWN = 60
+_BOUND = re.compile(r"[<>\u2264\u2265]=?\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
 # Minus sign, en dash, small and fullwidth hyphen: what word processors make of a hyphen before a digit.
 _MINUS_SIGNS = str.maketrans(dict.fromkeys("\u2212\u2013\ufe63\uff0d", "-"))
 
 
 class BadCell(ValueError):
     """A cell that rejects its row; the message says why."""
+
+
+class CensoredCell(BadCell):
+    """A cell that holds a bound of a number, such as ``>3.69``, and no number: a measurement that ran off its scale."""
 
 
 def is_missing(text: str) -> bool:
@@ -60,6 +67,8 @@ def _unusual_number(text: str) -> float:
         return float(word.translate(_MINUS_SIGNS))
     except ValueError:
         pass
+    if _BOUND.fullmatch(word.translate(_MINUS_SIGNS)):
+        raise CensoredCell(f"is {shown(text)}; expected a number, and no bound of one")
     comma = "," in word and re.fullmatch(r"[+-]?[\d.,]+([eE][+-]?\d+)?", word)
     hint = "; commas are not read: write 3.14 for 3,14 and 1000 for 1,000" if comma else ""
     raise BadCell(f"is {shown(text)}; expected a number{hint}")

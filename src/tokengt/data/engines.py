@@ -24,7 +24,7 @@ from tokengt.data.tables import Row
 Engine = Literal["processes", "ray"]
 # Shards per worker that are on the way: while one is converted the next one waits, so that no worker is idle.
 _IN_FLIGHT = 2
-_KEPT = "the shards that are done are kept: run the same again, with fewer --workers if memory ran out"
+_KEPT = "the shards that are done are kept: run the same again, with fewer workers if memory ran out"
 
 
 class Job(NamedTuple):
@@ -187,7 +187,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ImportError("--engine ray needs Ray: pip install 'tokengt[ray]'") from error
+        raise ImportError("the engine ray needs Ray: pip install 'tokengt[ray]'") from error
     return ray
 
 

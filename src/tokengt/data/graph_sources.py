@@ -2,23 +2,26 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from tokengt.batch import Level
-from tokengt.data._labelled import LabelledGraphs, Record, assembled, level_rows
+from tokengt.data._labelled import LabelledGraphs, Record, as_numbers, assembled, level_rows
 from tokengt.data._networkx_files import read_networkx_folder
 from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files
-from tokengt.data._pyg_labels import guessed_level, label_of, shaped, split_of, target_names, targets_of
+from tokengt.data._pyg_labels import guessed_level, is_integer, label_of, shaped, split_of, target_names, targets_of
+from tokengt.data.manifest import Attributes
 from tokengt.graph import Graph
-from tokengt.interop.pyg import as_batch
+from tokengt.interop.pyg import as_batch, unread_attributes, unread_sentence
 
 __all__ = [
     "LabelledGraphs",
     "Level",
+    "as_numbers",
     "graph_format",
     "is_graph_source",
     "load_pyg",
@@ -26,6 +29,7 @@ __all__ = [
     "read_pyg",
     "read_pyg_graphs",
     "read_pyg_list",
+    "unread_sentence",
 ]
 _LIST = Path("the list of graphs")
 
@@ -90,10 +94,22 @@ def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Lev
     for number, data, code, graph, label in readable:
         try:
             targets = targets_of(label, name, level, level_rows(graph, level), width)
-            records.append(Record(number, graph, targets, split_of(data, len(targets), code)))
+            records.append(Record(number, graph, targets, split_of(data, len(targets), code), is_integer(data, name)))
         except ValueError as error:
             rejected.append((number, str(error)))
-    return assembled(path, records, rejected, level, target_names(name, width))
+    found = assembled(path, records, rejected, level, target_names(name, width))
+    return replace(found, unread=_unread([data for _, data, *_ in readable], name))
+
+
+def _unread(datas: Sequence[Any], target: str) -> dict[str, Level]:
+    """What no model reads in these graphs; of all that have the same attributes, the first is looked at."""
+    first: dict[frozenset[str], Any] = {}
+    for data in datas:
+        first.setdefault(frozenset(data.keys()), data)
+    unread: dict[str, Level] = {}
+    for data in first.values():
+        unread |= unread_attributes(data, (target,))
+    return unread
 
 
 def _graph(data: Any) -> Graph:
@@ -107,13 +123,14 @@ class GraphFormat(NamedTuple):
     """One format of files that hold graphs.
 
     ``files`` lists what would be read at a path, and nothing where the path is not of this format. ``labelled`` reads
-    graphs with the targets of these names (none: what the format takes by itself) at a level (None: guessed);
-    ``alone`` reads the graphs for a prediction, with or without labels.
+    graphs with the targets of these names (none: what the format takes by itself) at a level (None: guessed), with
+    these attributes as features where they have names (None: chosen by the data); ``alone`` reads the graphs for a
+    prediction, with or without labels.
     """
 
     files: Callable[[Path], list[Path]]
-    labelled: Callable[[Path, tuple[str, ...], Level | None], LabelledGraphs]
-    alone: Callable[[Path, tuple[str, ...], Level], LabelledGraphs]
+    labelled: Callable[[Path, tuple[str, ...], Level | None, Attributes | None], LabelledGraphs]
+    alone: Callable[[Path, tuple[str, ...], Level, Attributes | None], LabelledGraphs]
 
 
 def _pyg_at(path: Path) -> list[Path]:
@@ -130,19 +147,23 @@ def _json_at(path: Path) -> list[Path]:
     return sorted(path.glob("*.json"))
 
 
-def _labelled_pyg(path: Path, targets: tuple[str, ...], level: Level | None) -> LabelledGraphs:
+def _labelled_pyg(
+    path: Path, targets: tuple[str, ...], level: Level | None, _: Attributes | None = None
+) -> LabelledGraphs:
     if len(targets) > 1:
-        raise ValueError(f"{path}: a PyG data set has one attribute of labels; --target names {targets}")
+        raise ValueError(f"{path}: a PyG data set has one attribute of labels; the targets are {', '.join(targets)}")
     return read_pyg(path, targets[0] if targets else None, level)
 
 
 # A new format of graphs is a line here; the first one that knows a path reads it.
 FORMATS: tuple[GraphFormat, ...] = (
-    GraphFormat(_pyg_at, _labelled_pyg, lambda path, _, level: read_pyg_graphs(path, level)),
+    GraphFormat(_pyg_at, _labelled_pyg, lambda path, _, level, __: read_pyg_graphs(path, level)),
     GraphFormat(
         _json_at,
-        read_networkx_folder,
-        lambda path, targets, level: read_networkx_folder(path, targets, level, labelled=False),
+        lambda path, targets, level, names: read_networkx_folder(path, targets, level, attributes=names),
+        lambda path, targets, level, names: read_networkx_folder(
+            path, targets, level, labelled=False, attributes=names
+        ),
     ),
 )
 

@@ -5,45 +5,49 @@ A *store* is a prepared data set (:mod:`tokengt.data.store`).
 
 from pathlib import Path
 
-import torch
-from jaxtyping import Float64
-from torch import Tensor
-
-from tokengt.data.cells import number_label
-from tokengt.data.graph_sources import LabelledGraphs, graph_format
+from tokengt.data.graph_sources import LabelledGraphs, graph_format, unread_sentence
 from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn
+from tokengt.data.progress import say
 from tokengt.data.shards import Rejected
 from tokengt.data.tensorfile import TensorStream
 from tokengt.data.workspace import Origin
 from tokengt.files import checksum, file_checksum
 
 
-def read_graphs(source: Path, origin: Origin) -> tuple[Manifest, dict[str, TensorStream], list[Rejected]]:
+def read_graphs(
+    source: Path, origin: Origin, shown: bool = False
+) -> tuple[Manifest, dict[str, TensorStream], list[Rejected]]:
     """A store's manifest, tensors and rejected records.
+
+    With ``shown``, a sentence says what integer labels became, and another which attributes became features.
 
     Raises:
         ValueError: the recipe asks for what only a table has, or the source cannot be read.
     """
     recipe = origin.recipe
     labelled = _labelled(source, recipe)
-    graphs = labelled.graphs.narrowed()
-    targets, columns = labelled.targets.double(), [TargetColumn(name) for name in labelled.target_names]
-    if recipe.task == "multiclass":
-        if len(columns) != 1:
-            raise ValueError(f"{source}: --task multiclass takes one target, found {len(columns)}")
-        targets, classes = _as_classes(targets)
-        columns = [TargetColumn(columns[0].name, classes)]
+    try:
+        labelled, sentence = labelled.for_task(recipe.task)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
+    say(f"{source}: {sentence}", shown and sentence is not None)
+    if labelled.unread:
+        say(f"{source}: {unread_sentence(labelled.unread)}", shown)
+    say(f"{source}: attributes that are features: {labelled.attributes}", shown and labelled.attributes is not None)
+    graphs, targets = labelled.graphs.narrowed(), labelled.targets.double()
     tensors = {**graphs.arrays(), "targets": targets, "lines": labelled.lines.long()}
     if labelled.split is not None:
         tensors["split"] = labelled.split
     rejected = [Rejected(line, reason, ()) for line, reason in labelled.rejected]
+    numbers = sorted([*labelled.lines.tolist(), *(number for number, _ in labelled.rejected)])
+    assert numbers == list(range(1, len(numbers) + 1)), "every graph of the source is kept or rejected, once"
     manifest = Manifest(
         source=Source(origin.name, origin.sha256, len(graphs) + len(rejected)),
         rejected=len(rejected),
         featurisation=origin.featurisation,
         level=labelled.level,
         task=recipe.task,
-        targets=tuple(columns),
+        targets=tuple(TargetColumn(name, labelled.classes) for name in labelled.target_names),
         descriptors=(),
         columns=origin.columns,
         counts={
@@ -54,30 +58,22 @@ def read_graphs(source: Path, origin: Origin) -> tuple[Manifest, dict[str, Tenso
             "rows": len(targets),
         },
         order=graphs.order,
+        attributes=labelled.attributes,
     )
     return manifest, {name: TensorStream.whole(tensor.numpy()) for name, tensor in tensors.items()}, rejected
 
 
 def _labelled(source: Path, recipe: Recipe) -> LabelledGraphs:
     for option, value in (
-        ("--smiles", recipe.smiles),
-        ("--descriptors", recipe.descriptors),
-        ("--split-column", recipe.split),
+        ("a column of SMILES", recipe.smiles),
+        ("a column of descriptors", recipe.descriptors),
+        ("a column of the split", recipe.split),
     ):
         if value:
             raise ValueError(f"{source} holds graphs and no table of molecules: {option} means nothing there")
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
-    return known.labelled(source, recipe.targets, recipe.level)
-
-
-def _as_classes(targets: Float64[Tensor, "rows 1"]) -> tuple[Float64[Tensor, "rows 1"], tuple[str, ...]]:
-    """Each label as its place among the sorted distinct labels; a missing one stays missing."""
-    labelled = ~targets.isnan()
-    values, places = torch.unique(targets[labelled], return_inverse=True)
-    coded = torch.full_like(targets, torch.nan)
-    coded[labelled] = places.double()
-    return coded, tuple(number_label(value) for value in values.tolist())
+    return known.labelled(source, recipe.targets, recipe.level, recipe.attributes)
 
 
 def source_checksum(source: Path) -> str:
@@ -86,5 +82,13 @@ def source_checksum(source: Path) -> str:
         return file_checksum(source)
     known = graph_format(source)
     files = [] if known is None else known.files(source)
-    listing = "".join(f"{file_checksum(file)}  {file.relative_to(source).as_posix()}\n" for file in files)
-    return checksum(listing.encode())
+    listing = "".join(f"{_digest(file)}  {file.relative_to(source).as_posix()}\n" for file in files)
+    return checksum(listing.encode("utf-8", "surrogateescape"))
+
+
+def _digest(file: Path) -> str:
+    """The file's checksum; of what cannot be read, and will be rejected, that it cannot."""
+    try:
+        return file_checksum(file) if file.is_file() else "no regular file"
+    except OSError:
+        return "unreadable"

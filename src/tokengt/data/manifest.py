@@ -4,12 +4,14 @@ A *store* is a folder with a prepared data set (:mod:`tokengt.data.store`). This
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tokengt.config import from_dict, to_dict
+from tokengt.config import from_dict, near, read_json, to_dict
+from tokengt.files import checksum
 from tokengt.interop.molecules import DEFAULT_POLICY, FEATURISATION_VERSION, MoleculePolicy
 from tokengt.level import Level
 
@@ -22,6 +24,21 @@ TaskKind = Literal["regression", "binary", "multiclass"]
 # The parts of a split. A part's code in a store is its place here; a row of no part has NO_PART.
 PARTS = ("train", "valid", "test")
 NO_PART = -1
+# The split column of a data set that came as one file per part (:mod:`tokengt.data.joined`).
+FILE_PART = "part of its file"
+# Where a manifest keeps the checksum of all else it says.
+_OWN_CHECKSUM = "sha256"
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Names of the attributes of nodes and edges that are features, where graphs have attributes by name (NetworkX)."""
+
+    nodes: tuple[str, ...] = ()
+    edges: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"of nodes {', '.join(self.nodes) or 'none'}; of edges {', '.join(self.edges) or 'none'}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +53,7 @@ class Recipe:
         task: None leaves the choice to training; multiclass lets a target be any text.
         level: what a row of targets belongs to; None: the graph of a table, a guess for other graphs.
         policy: how a molecule becomes a graph.
+        attributes: which attributes of a NetworkX graph are features; None: those that most graphs have as numbers.
     """
 
     smiles: str | None = None
@@ -45,28 +63,33 @@ class Recipe:
     task: TaskKind | None = None
     level: Level | None = None
     policy: MoleculePolicy = DEFAULT_POLICY
+    attributes: Attributes | None = field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
         for name, value, options in (("task", self.task, get_args(TaskKind)), ("level", self.level, get_args(Level))):
             if value is not None and value not in options:
-                raise ValueError(f"{name} is {value!r}; expected one of {', '.join(options)}")
-        for option, names in (("--target", self.targets), ("--descriptors", self.descriptors)):
-            repeated = [name for name in names if names.count(name) > 1]
+                raise ValueError(f"{name} is {value!r}{near(value, options)}; expected one of {', '.join(options)}")
+        for option, names in (("the target option", self.targets), ("the descriptors option", self.descriptors)):
+            repeated = [name for name, count in Counter(names).items() if count > 1]
             if repeated:
                 raise ValueError(f"{option} names column {repeated[0]!r} twice; expected each column once")
-        both = [name for name in self.descriptors if name in self.targets]
+        both = [name for name in self.descriptors if name in set(self.targets)]
         if both:
             raise ValueError(f"column {both[0]!r} is a target and a descriptor: the model would be told the answer")
         if self.task == "multiclass" and len(self.targets) > 1:
-            raise ValueError(f"--task multiclass takes one target column, got {', '.join(self.targets)}")
+            raise ValueError(f"the task multiclass takes one target column, got {', '.join(self.targets)}")
 
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """A target; with ``classes`` (text labels) the store holds their places in this tuple."""
+    """A target; with ``classes`` (text labels) the store holds their places in this tuple.
+
+    ``censored`` rows of the source had a bound such as ``>3.69`` in place of its label, and were rejected.
+    """
 
     name: str
     classes: tuple[str, ...] | None = None
+    censored: int = field(default=0, metadata={"late": True})
 
 
 @dataclass(frozen=True)
@@ -84,7 +107,7 @@ class Manifest:
 
     ``featurisation`` has kind ("molecule" or "graph") and version, for molecules policy and rdkit too; ``columns``
     has smiles, targets and split as they were asked for; ``counts`` has graphs, nodes, edges, hyperedges and rows
-    (of targets); ``files`` has the SHA-256 of each file.
+    (of targets); ``files`` has the SHA-256 of each file; ``attributes`` are the features of NetworkX graphs.
     """
 
     source: Source
@@ -99,6 +122,7 @@ class Manifest:
     order: int = 2
     files: Mapping[str, str] = field(default_factory=dict)
     format: str = FORMAT
+    attributes: Attributes | None = field(default=None, metadata={"late": True})
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -106,23 +130,29 @@ class Manifest:
 
     def to_json(self) -> bytes:
         data = to_dict(self)
-        ordered = {"format": data.pop("format"), **data}
+        ordered = {"format": self.format, **data, _OWN_CHECKSUM: _checksum_of(data)}
         return json.dumps(ordered, indent=2, ensure_ascii=False).encode() + b"\n"
 
     def differences(self, sha256: str, recipe: Recipe, made: Mapping[str, Any]) -> list[str]:
         """How a store of this source, recipe and featurisation would differ, in words; empty when it is this one."""
         source = [] if self.source.sha256 == sha256 else [f"it was made from another {self.source.name}"]
         pairs = [
-            ("--smiles", self.columns.get("smiles"), recipe.smiles),
-            ("--target", self.columns.get("targets"), list(recipe.targets)),
-            ("--descriptors", list(self.descriptors), list(recipe.descriptors)),
-            ("--split-column", self.columns.get("split"), recipe.split),
-            ("--task", self.task, recipe.task),
-            ("--level", self.level, recipe.level or self.level),
+            ("smiles", self.columns.get("smiles"), recipe.smiles),
+            ("target", self.columns.get("targets"), list(recipe.targets)),
+            ("descriptors", list(self.descriptors), list(recipe.descriptors)),
+            ("split column", self.columns.get("split"), recipe.split),
+            ("task", self.task, recipe.task),
+            ("level", self.level, recipe.level or self.level),
             ("the version of featurisation", self.featurisation.get("version"), made["version"]),
         ]
-        old_policy, new_policy = self.featurisation.get("policy", {}), made.get("policy", {})
-        pairs += [(f"--{name}", old_policy.get(name), value) for name, value in new_policy.items()]
+        old_policy, new_policy = self.featurisation.get("policy") or {}, made.get("policy", {})
+        if new_policy:
+            pairs += [
+                (each.name, old_policy.get(each.name, each.default), new_policy.get(each.name, each.default))
+                for each in fields(MoleculePolicy)
+            ]
+        if recipe.attributes is not None:
+            pairs.append(("features", self.attributes, recipe.attributes))
         return source + [f"{name} was {_shown(old)} and is now {_shown(new)}" for name, old, new in pairs if old != new]
 
 
@@ -148,11 +178,66 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise ValueError(f"{folder} is no tokengt store: {MANIFEST} is missing")
-    try:
-        data = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
-    written = data.get("format") if isinstance(data, dict) else None
-    if written != FORMAT:
-        raise ValueError(f"{path} has format {written!r}; expected {FORMAT!r}")
-    return from_dict(Manifest, data, str(path))
+    data = read_json(path)
+    if data.get("format") != FORMAT:
+        raise ValueError(f"{path} has format {data.get('format')!r}; expected {FORMAT!r}")
+    # Manifests of earlier versions have no checksum of their own.
+    told = data.pop(_OWN_CHECKSUM, None)
+    manifest = from_dict(Manifest, data, str(path))
+    for name, cls in (("featurisation", _Featurisation), ("columns", _Columns), ("counts", _Counts)):
+        try:
+            from_dict(cls, data[name], f"{path}.{name}")
+        except ValueError as error:
+            # A check of the class itself does not know where the value stands.
+            raise error if str(path) in str(error) else ValueError(f"{path}.{name}: {error}") from None
+    if told is not None and told != _checksum_of(data):
+        raise ValueError(f"{path} does not match its own checksum: it is torn or was changed")
+    graphs, rows = manifest.counts["graphs"], manifest.source.rows
+    if rows != graphs + manifest.rejected or manifest.rejected < 0:
+        raise ValueError(
+            f"{path} says {graphs} graphs and {manifest.rejected} rejected of {rows} rows; expected them to add up"
+        )
+    return manifest
+
+
+def _checksum_of(data: Mapping[str, Any]) -> str:
+    return checksum(json.dumps(data, sort_keys=True).encode())
+
+
+@dataclass(frozen=True)
+class _Featurisation:
+    """What ``Manifest.featurisation`` may hold."""
+
+    kind: Literal["molecule", "graph"]
+    version: int
+    policy: MoleculePolicy | None = None
+    rdkit: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.policy is not None) != (self.kind == "molecule"):
+            raise ValueError(f"policy is {self.policy}; expected one for molecules, and none for other graphs")
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What ``Manifest.columns`` may hold."""
+
+    smiles: str | None = None
+    targets: tuple[str, ...] = ()
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What ``Manifest.counts`` holds."""
+
+    graphs: int
+    nodes: int
+    edges: int
+    hyperedges: int
+    rows: int
+
+    def __post_init__(self) -> None:
+        for name, count in vars(self).items():
+            if count < 0:
+                raise ValueError(f"{name} is {count}; expected at least 0")

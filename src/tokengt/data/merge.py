@@ -25,13 +25,18 @@ _ROWS = ("node_features", "edge_features", "texts", "lines", "graph_features", "
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """What the shards hold together: ``streams`` are the store's tensors, ``classes`` those of a multiclass target."""
+    """What the shards hold together: ``streams`` are the store's tensors, ``classes`` those of a multiclass target.
+
+    ``censored`` are the bounds among the labels of each target.
+    """
 
     streams: Mapping[str, TensorStream]
     classes: tuple[str, ...]
     graphs: int
     nodes: int
     edges: int
+    rejected: int
+    censored: tuple[int, ...]
 
 
 def merged(shards: Sequence[ShardFile]) -> Merged:
@@ -53,7 +58,15 @@ def merged(shards: Sequence[ShardFile]) -> Merged:
     streams["edge_index"] = TensorStream(narrow, (2, edges), partial(_edge_index, shards))
     targets = (graphs, headers[0]["targets"].shape[1])
     streams["targets"] = TensorStream(np.dtype("f8"), targets, partial(_targets, shards, labels, classes))
-    return Merged(streams, classes, graphs, total["node_features"], edges)
+    return Merged(
+        streams,
+        classes,
+        graphs,
+        total["node_features"],
+        edges,
+        sum(len(shard.rejected()) for shard in shards),
+        tuple(sum(counts) for counts in zip(*(shard.censored() for shard in shards), strict=True)),
+    )
 
 
 def _offsets(shards: Sequence[ShardFile], counts: str) -> Iterator[Array]:
@@ -93,21 +106,26 @@ def write_store(
     columns: Sequence[str],
     rejected: Iterable[Rejected],
 ) -> Manifest:
-    """Write a store's files, the manifest last: a folder with a manifest is complete. Returns it with checksums."""
+    """Write a store's files, the manifest last: a folder with a manifest is complete. Returns it with checksums.
+
+    Every row of the source is in it, as a graph or as a rejected row.
+    """
     files = {GRAPHS: write_tensors(folder / GRAPHS, tensors)}
-    count = _write_rejected(folder / REJECTED, columns, rejected)
+    place = "line" if manifest.featurisation["kind"] == "molecule" else "graph"
+    count = _write_rejected(folder / REJECTED, [place, "reason", *columns], rejected)
+    assert manifest.source.rows == manifest.counts["graphs"] + count, f"{manifest.source.rows} rows, {count} rejected"
     files[REJECTED] = file_checksum(folder / REJECTED)
     manifest = replace(manifest, rejected=count, files=files)
     write_whole(folder / MANIFEST, manifest.to_json())
     return manifest
 
 
-def _write_rejected(path: Path, columns: Sequence[str], rejected: Iterable[Rejected]) -> int:
+def _write_rejected(path: Path, head: Sequence[str], rejected: Iterable[Rejected]) -> int:
     count = 0
     with writing(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["line", "reason", *columns])
+        writer.writerow(head)
         for row in rejected:
             writer.writerow([row.line, row.reason, *row.cells])
             count += 1

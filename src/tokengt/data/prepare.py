@@ -9,25 +9,30 @@ import hashlib
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tokengt.data import cells, engines
 from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.graph_store import read_graphs, source_checksum
-from tokengt.data.manifest import Manifest, Recipe, Source, TargetColumn, featurisation
-from tokengt.data.merge import merged, write_store
+from tokengt.data.joined import SplitFiles
+from tokengt.data.manifest import FILE_PART, Manifest, Recipe, Source, TargetColumn, featurisation
+from tokengt.data.merge import Merged, merged, write_store
 from tokengt.data.progress import progress_bar, say
-from tokengt.data.shards import Column, ShardFile, ShardRecipe
+from tokengt.data.shards import Column, ShardFile, ShardRecipe, looks_like_row
 from tokengt.data.store import Store
-from tokengt.data.tables import Row, Table, open_table
-from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished
+from tokengt.data.tables import Row, Table, listed, open_table
+from tokengt.data.targets import with_targets
+from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished, refuse_other_shards
 
 # Rows per shard: enough that handing one to a worker costs little, few enough that a killed run loses little.
 SHARD_ROWS = 4096
+# When more than this share of the rows cannot be read, the columns or the task are more likely wrong than the rows.
+MAX_REJECTED = 0.5
 
 
 def prepare(
-    source: Path,
+    source: Path | SplitFiles,
     out: Path,
     recipe: Recipe,
     *,
@@ -35,6 +40,8 @@ def prepare(
     engine: engines.Engine = "processes",
     progress: bool = True,
     shard_rows: int = SHARD_ROWS,
+    takes_over: bool = True,
+    max_rejected: float = MAX_REJECTED,
 ) -> Store:
     """Make the store ``out`` of a table of molecules, a PyG data set or a folder of NetworkX JSON, and open it.
 
@@ -42,44 +49,75 @@ def prepare(
     goes on where it was; a store that is finished is opened as it is.
 
     Args:
-        source: .csv, .tsv (both also .gz, .xz), .parquet, .sdf, .smi; a PyG file or folder; a folder of .json.
+        source: .csv, .tsv (both also .gz, .xz), .parquet, .sdf, .smi; a PyG file or folder; a folder of .json. Or a
+            table for each part of a split.
         out: the folder to make.
         recipe: which columns mean what, and how molecules become graphs.
         workers: processes on this machine, all its cores if None; with Ray, tasks at a time.
         engine: "processes", or "ray" for a cluster.
         progress: say on stderr how far it is.
         shard_rows: rows per shard; the store's bytes do not depend on it.
+        takes_over: throw away what a stopped run with other settings left in ``out``; otherwise it is refused.
+        max_rejected: when a larger share of the rows than this (0 to 1) is rejected, no store is made.
 
     Raises:
         ValueError: one sentence about the file, the recipe or the folder.
         OSError: the disk is full or a worker died; what was done is kept for the next run.
     """
-    source, out = Path(source), Path(out)
+    out = Path(out)
     for name, value in (("workers", workers), ("shard_rows", shard_rows)):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; expected at least 1")
+    if not 0 <= max_rejected <= 1:
+        raise ValueError(f"max_rejected is {max_rejected}; expected a share of the rows, from 0 to 1")
     engines.check(engine)
-    if not source.exists():
-        raise ValueError(f"{source} does not exist")
-    if is_graph_source(source):
-        return _prepare_graphs(source, out, recipe, progress)
-    table = open_table(source)
-    recipe = _resolved(recipe, table)
+    if isinstance(source, SplitFiles):
+        recipe, table = replace(recipe, split=FILE_PART), source.table()
+    else:
+        source = Path(source)
+        if not source.exists():
+            raise ValueError(f"{source} does not exist")
+        if is_graph_source(source):
+            return _prepare_graphs(source, out, recipe, progress, takes_over, max_rejected)
+        table = open_table(source)
+    recipe = _distinct(with_targets(_resolved(recipe, table), table), table)
     shard_recipe = ShardRecipe.of(recipe, table)
+    table = table.guarded(partial(looks_like_row, recipe=shard_recipe))
     made_by = {**featurisation(recipe.policy), "rdkit": _rdkit_version()}
-    if holds_store(out) and is_finished(out, Origin(source.name, source_checksum(source), recipe, made_by)):
+    if holds_store(out) and is_finished(out, Origin(_name(source), _checksum(source), recipe, made_by)):
         return _as_it_is(out, progress)
     # The file is read from front to back twice: once to find what is wrong with it as a whole, and once to convert it.
     rows, sha256 = _survey(table, shard_recipe)
-    origin = Origin(source.name, sha256, recipe, made_by)
+    origin = Origin(_name(source), sha256, recipe, made_by)
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)
-        shelf = Shelf.of(out, origin.fingerprint(shard_rows))
+        fingerprint = origin.fingerprint(shard_rows)
+        if not takes_over:
+            refuse_other_shards(out, fingerprint)
+        shelf = Shelf.of(out, fingerprint)
         shards = _converted(table, shard_recipe, shelf, rows, shard_rows, engine, workers, progress)
-        _merge(out, origin, table, shard_recipe, rows, shards)
+        _merge(out, origin, table, shard_recipe, rows, shards, max_rejected)
         clear_shards(out)
     return Store.open(out, verify=False)
+
+
+def _name(source: Path | SplitFiles) -> str:
+    """The file's name as text; bytes in it that are no text are written as escapes."""
+    return source.name.encode("utf-8", "backslashreplace").decode()
+
+
+def _check_rejected(source: Path, things: str, total: int, rejected: int, limit: float, first: str) -> None:
+    """Refuse a source of which a larger share than ``limit`` is rejected; ``first`` is the reason of the first."""
+    if rejected > limit * total:
+        raise ValueError(
+            f"{rejected:,} of the {total:,} {things} of {source} are rejected, more than the limit of {limit:g} allows "
+            f"({first}); choose other columns or another task, or raise the limit (max_rejected)"
+        )
+
+
+def _checksum(source: Path | SplitFiles) -> str:
+    return source.checksum() if isinstance(source, SplitFiles) else source_checksum(source)
 
 
 def _as_it_is(out: Path, shown: bool) -> Store:
@@ -95,20 +133,22 @@ def _as_it_is(out: Path, shown: bool) -> Store:
 def _resolved(recipe: Recipe, table: Table) -> Recipe:
     """The recipe with the column of SMILES named, where the table does not fix it."""
     if recipe.level not in (None, "graph"):
-        raise ValueError(f"{table.path} is a table of molecules with one target per molecule; --level must be graph")
+        raise ValueError(f"{table.path} is a table of molecules with one target per molecule; the level must be graph")
     if recipe.smiles is not None or table.text_column is not None:
-        return _distinct(replace(recipe, level="graph"), table)
+        return replace(recipe, level="graph")
     named = [column for column in table.columns if column.lower() == "smiles"]
     if len(named) != 1:
-        columns = ", ".join(table.columns)
-        raise ValueError(f"{table.path}: say with --smiles which column holds the SMILES; the columns are {columns}")
-    return _distinct(replace(recipe, level="graph", smiles=named[0]), table)
+        columns = listed(table.columns)
+        raise ValueError(f"{table.path}: name the column that holds the SMILES; the columns are {columns}")
+    return replace(recipe, level="graph", smiles=named[0])
 
 
 def _distinct(recipe: Recipe, table: Table) -> Recipe:
     """One column cannot be the molecule and what is learned of it, nor the split and either of them."""
     text = recipe.smiles or table.text_column
-    named = [("--target", name) for name in recipe.targets] + [("--descriptors", name) for name in recipe.descriptors]
+    named = [("the target option", name) for name in recipe.targets] + [
+        ("the descriptors option", name) for name in recipe.descriptors
+    ]
     for option, name in named:
         if name in (text, recipe.split):
             what = "the molecules" if name == text else "the split"
@@ -152,7 +192,7 @@ def _survey(table: Table, shard_recipe: ShardRecipe) -> tuple[int, str]:
             expected = "0 or 1" if shard_recipe.task == "binary" else "number"
             raise ValueError(
                 f"{table.path}: target {column.name!r} holds no {expected} but text such as {example}; "
-                "for classes that are text use --task multiclass"
+                "for classes that are text choose the task multiclass"
             )
     return rows, digest.hexdigest()
 
@@ -178,6 +218,8 @@ def _converted(
         for number, arrays in results:
             done[number] = shelf.put(number, arrays)
             tick(len(arrays.arrays["lines"]) + len(arrays.rejected))
+    if sorted(done) != list(range(total)):
+        raise ValueError(f"{table.path} was changed while it was read; run the same again")
     return [done[number] for number in range(total)]
 
 
@@ -194,16 +236,20 @@ def _jobs(table: Table, shard_rows: int, done: Collection[int]) -> Iterator[engi
 
 
 def _merge(
-    out: Path, origin: Origin, table: Table, shard_recipe: ShardRecipe, rows: int, shards: list[ShardFile]
+    out: Path,
+    origin: Origin,
+    table: Table,
+    shard_recipe: ShardRecipe,
+    rows: int,
+    shards: list[ShardFile],
+    max_rejected: float,
 ) -> None:
     whole = merged(shards)
-    if whole.graphs == 0:
-        line, reason, _ = shards[0].rejected()[0]
+    try:
+        _check_whole(table, shard_recipe, rows, shards, whole, max_rejected)
+    except ValueError:
         clear_shards(out)
-        raise ValueError(
-            f"none of the {rows} rows of {table.path} can be read with column {shard_recipe.text.name!r} as molecules; "
-            f"{table.unit} {line}: {reason}"
-        )
+        raise
     classes = whole.classes if shard_recipe.multiclass else None
     manifest = Manifest(
         source=Source(origin.name, origin.sha256, rows),
@@ -211,7 +257,10 @@ def _merge(
         featurisation=origin.featurisation,
         level="graph",
         task=shard_recipe.task,
-        targets=tuple(TargetColumn(column.name, classes) for column in shard_recipe.targets),
+        targets=tuple(
+            TargetColumn(column.name, classes, censored)
+            for column, censored in zip(shard_recipe.targets, whole.censored, strict=True)
+        ),
         descriptors=origin.recipe.descriptors,
         columns=origin.columns,
         counts={
@@ -226,15 +275,42 @@ def _merge(
     write_store(out, manifest, whole.streams, table.columns, rejected)
 
 
-def _prepare_graphs(source: Path, out: Path, recipe: Recipe, progress: bool) -> Store:
+def _check_whole(
+    table: Table, recipe: ShardRecipe, rows: int, shards: list[ShardFile], whole: Merged, max_rejected: float
+) -> None:
+    """Refuse a table whose rows did not all come out as graphs or rejected rows, or of which too few are graphs."""
+    if whole.graphs + whole.rejected != rows:
+        raise ValueError(
+            f"{table.path} was changed while it was read: it had {rows} rows, and {whole.graphs + whole.rejected} came "
+            "out; run the same again"
+        )
+    if not whole.rejected:
+        return
+    line, reason, _ = next(row for shard in shards for row in shard.rejected())
+    first = f"{table.unit} {line}: {reason}"
+    if whole.graphs == 0:
+        raise ValueError(
+            f"none of the {rows} rows of {table.path} can be read with column {recipe.text.name!r} as molecules; "
+            f"{first}"
+        )
+    _check_rejected(table.path, "rows", rows, whole.rejected, max_rejected, f"the first, {first}")
+
+
+def _prepare_graphs(
+    source: Path, out: Path, recipe: Recipe, progress: bool, takes_over: bool, max_rejected: float
+) -> Store:
     """Graphs are graphs already: read at once, in this process."""
-    origin = Origin(source.name, source_checksum(source), recipe, featurisation(None))
+    origin = Origin(_name(source), source_checksum(source), recipe, featurisation(None))
     if is_finished(out, origin):
         return _as_it_is(out, progress)
-    manifest, tensors, rejected = read_graphs(source, origin)
+    manifest, tensors, rejected = read_graphs(source, origin, progress)
+    if rejected:
+        _check_rejected(source, "graphs", manifest.source.rows, len(rejected), max_rejected, rejected[0].reason)
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)
+        if not takes_over:
+            refuse_other_shards(out, None)
         write_store(out, manifest, tensors, (), rejected)
         clear_shards(out)
     return Store.open(out, verify=False)

@@ -19,7 +19,7 @@ from tokengt.data import cells
 from tokengt.data.manifest import Recipe, TaskKind
 from tokengt.data.tables import Row, Table
 from tokengt.data.tensorfile import DTYPES, Array, TensorType, narrowed
-from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, TextKind, canonical_smiles, pack_molecules
+from tokengt.interop.molecules import MoleculePolicy, TextKind, canonical_smiles, pack_molecules
 
 # The tensor of a shard's file that holds its classes and rejected rows, as JSON.
 _NOTES = "notes"
@@ -51,12 +51,12 @@ class ShardRecipe:
         text = table.text_column if recipe.smiles is None else recipe.smiles
         assert text is not None
         return cls(
-            text=Column(text, table.place(text, "--smiles")),
+            text=Column(text, table.place(text, "the smiles option")),
             kind=table.text_kind if recipe.smiles is None else "smiles",
             policy=recipe.policy,
             task=recipe.task,
-            targets=tuple(Column(name, table.place(name, "--target")) for name in recipe.targets),
-            descriptors=tuple(Column(name, table.place(name, "--descriptors")) for name in recipe.descriptors),
+            targets=tuple(Column(name, table.place(name, "the target option")) for name in recipe.targets),
+            descriptors=tuple(Column(name, table.place(name, "the descriptors option")) for name in recipe.descriptors),
             split=None if recipe.split is None else Column(recipe.split, table.place(recipe.split, "the split")),
         )
 
@@ -80,14 +80,17 @@ class ShardArrays:
     ``arrays``: node_counts, edge_counts, text_counts, lines [kept]; node_features [nodes, 9]; edge_index [2, edges],
     local; edge_features [edges, 3]; texts [bytes], UTF-8; targets [kept, T]; and where the recipe has them
     graph_features [kept, D] and split [kept]. In a multiclass shard targets are places in its own ``classes``.
+    ``censored`` counts the bounds (``>3.69``) among the labels of each target; their rows are rejected.
     """
 
     arrays: dict[str, Array]
     classes: tuple[str, ...]
     rejected: tuple[Rejected, ...]
+    censored: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
-        notes = json.dumps({"classes": self.classes, "rejected": self.rejected}).encode()
+        content = {"classes": self.classes, "rejected": self.rejected, "censored": self.censored}
+        notes = json.dumps(content).encode()
         return save({**self.arrays, _NOTES: np.frombuffer(notes, dtype=np.uint8)})
 
 
@@ -112,6 +115,9 @@ class ShardFile:
 
     def classes(self) -> tuple[str, ...]:
         return tuple(self._notes()["classes"])
+
+    def censored(self) -> tuple[int, ...]:
+        return tuple(self._notes()["censored"])
 
     def rejected(self) -> list[Rejected]:
         return [Rejected(line, reason, tuple(row)) for line, reason, row in self._notes()["rejected"]]
@@ -158,7 +164,30 @@ def convert_shard(rows: Sequence[Row], recipe: ShardRecipe) -> ShardArrays:
     labels = sorted({label for row_values in values for label in row_values.targets if isinstance(label, str)})
     arrays |= _value_arrays(values, recipe, {label: float(code) for code, label in enumerate(labels)})
     rejected = tuple(Rejected(row.line, reason, row.cells) for _, (row, reason) in sorted(problems.items()))
-    return ShardArrays(arrays, tuple(labels), rejected)
+    return ShardArrays(arrays, tuple(labels), rejected, _censored([row for row, _ in problems.values()], recipe))
+
+
+def _censored(rows: Sequence[Row], recipe: ShardRecipe) -> tuple[int, ...]:
+    """How many of these rows have a bound where each target's number should be."""
+    counts = [0] * len(recipe.targets)
+    for row in rows:
+        for place, column in enumerate(recipe.targets):
+            try:
+                _ = recipe.multiclass or cells.number(row.cells[column.place])
+            except cells.CensoredCell:
+                counts[place] += 1
+            except cells.BadCell:
+                continue
+    return tuple(counts)
+
+
+def looks_like_row(cells_of_row: tuple[str, ...], recipe: ShardRecipe) -> bool:
+    """Whether these cells could be a row of the table: a molecule that can be read, and numbers where they belong."""
+    try:
+        _values(Row(0, cells_of_row), recipe)
+    except cells.BadCell:
+        return False
+    return len(pack_molecules([cells_of_row[recipe.text.place]], recipe.policy, recipe.kind).kept) == 1
 
 
 def _values(row: Row, recipe: ShardRecipe) -> _Values:
@@ -181,7 +210,7 @@ def _cell(row: Row, role: str, column: Column, read: Any) -> Any:
 def _text_arrays(texts: list[str], recipe: ShardRecipe) -> dict[str, Array]:
     """SMILES as given; RDKit's own where the file has none."""
     if recipe.kind != "smiles":
-        texts = [smiles or "" for smiles in canonical_smiles(texts, DEFAULT_POLICY, recipe.kind)]
+        texts = [smiles or "" for smiles in canonical_smiles(texts, recipe.policy.of_whole, recipe.kind)]
     encoded = [text.encode() for text in texts]
     return {
         "texts": np.frombuffer(b"".join(encoded), dtype=np.uint8),

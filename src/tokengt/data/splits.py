@@ -11,11 +11,12 @@ from torch import Tensor
 from tokengt.data.batching import permutation
 from tokengt.data.manifest import NO_PART as NO_PART
 from tokengt.data.manifest import PARTS as PARTS
-from tokengt.interop.molecules import TextKind, scaffolds
 
 Fractions = tuple[float, float, float]
 # Shares of train, valid and test.
 STANDARD: Fractions = (0.8, 0.1, 0.1)
+# Groups of train, valid and test; a group is a list of places.
+Parts = tuple[list[list[int]], list[list[int]], list[list[int]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,54 +58,58 @@ def random_split(count: int, seed: int, fractions: Fractions = STANDARD) -> Spli
     A part whose fraction is above 0 gets at least one place while there are enough: two places are train and test,
     one is train.
     """
-    train, valid, test = _sizes(count, _checked(fractions))
+    train, valid, test = _sizes(count, check_fractions(fractions))
     first, second, third = torch.split(permutation(count, seed), [train, valid, test])
     return _split(first, second, third)
 
 
-def scaffold_split(
-    smiles: Sequence[str], fractions: Fractions = STANDARD, seed: int = 0, kind: TextKind = "smiles"
-) -> Split:
-    """Molecules of one Bemis-Murcko scaffold stay together: :func:`group_split` of their scaffolds.
-
-    As in MoleculeNet, all acyclic molecules (and any that RDKit cannot read) share the empty scaffold, so they are
-    one group.
-    """
-    return group_split(scaffolds(smiles, kind), fractions, seed)
-
-
-def group_split(groups: Sequence[str], fractions: Fractions = STANDARD, seed: int = 0) -> Split:
+def sorted_group_split(groups: Sequence[str], fractions: Fractions = STANDARD) -> Split:
     """Whole groups, MoleculeNet's way; ``groups[i]`` names the group of place i.
 
     Groups are taken from large to small; of equal ones, the one that appears later in the file first (so
     DeepChem's ``ScaffoldSplitter`` gives the same split). Each goes to train while train stays within its share,
-    else to valid while train and valid stay within theirs, else to test. Seed 0 is this rule; any other seed
-    shuffles groups of equal size first.
+    else to valid while train and valid stay within theirs, else to test.
 
     Where DeepChem leaves a part empty, this does not if there are groups enough: the largest group always trains,
     and a test, then a valid part that got nothing takes the smallest group of the fullest other part.
     """
-    shares = _checked(fractions)
+    shares = check_fractions(fractions)
     count = len(groups)
-    members = _members(groups)
-    if not members:
-        raise ValueError("there are no graphs to split")
-    shuffled = permutation(len(members), seed).tolist() if seed else [0] * len(members)
-    ranked = sorted(zip(members, shuffled, strict=True), key=lambda pair: (len(pair[0]), pair[1], pair[0][0]))
-    parts: tuple[list[list[int]], ...] = ([], [], [])
+    ranked = sorted(_members(groups), key=lambda group: (len(group), group[0]))
+    parts: Parts = ([], [], [])
     taken = [0, 0, 0]
-    for group, _ in reversed(ranked):
+    for group in reversed(ranked):
         # The tolerance is for shares such as 0.7 + 0.2, which is a little below 0.9: a group that just fits must fit.
         fits_train = taken[0] == 0 or taken[0] + len(group) <= shares[0] * count + 1e-9
         fits_valid = taken[0] + taken[1] + len(group) <= (shares[0] + shares[1]) * count + 1e-9
         part = 0 if fits_train else 1 if fits_valid else 2
         parts[part].append(group)
         taken[part] += len(group)
-    for empty in (2, 1):
-        donor = max((part for part in range(3) if part != empty), key=lambda part: len(parts[part]))
-        if shares[empty] > 0 and not parts[empty] and len(parts[donor]) > 1:
-            parts[empty].append(parts[donor].pop())
-    return _split(*(torch.tensor([place for group in part for place in group], dtype=torch.int64) for part in parts))
+    return _of_groups(parts, shares)
+
+
+def balanced_group_split(groups: Sequence[str], seed: int, fractions: Fractions = STANDARD) -> Split:
+    """Whole groups, shuffled by ``seed``; ``groups[i]`` names the group of place i.
+
+    The sizes of valid and test are those of a random split, and no group overfills them: each goes to test while it
+    fits there, else to valid while it fits there, else to train. A group of more than half of a part does not go into
+    it, because a part of one group would measure that group alone.
+
+    If there are groups enough, no part is left empty: a test, then a valid part that got nothing takes the smallest
+    group of the fullest other part.
+    """
+    shares = check_fractions(fractions)
+    sizes = _sizes(len(groups), shares)
+    members = _members(groups)
+    parts: Parts = ([], [], [])
+    room = list(sizes)
+    for place in permutation(len(members), seed).tolist():
+        group = members[place]
+        fitting = (part for part in (2, 1) if len(group) <= min(room[part], max(1, sizes[part] // 2)))
+        part = next(fitting, 0)
+        parts[part].append(group)
+        room[part] -= len(group)
+    return _of_groups(parts, shares)
 
 
 def column_split(codes: Int8[Tensor, " rows"], seed: int = 0) -> Split:
@@ -133,8 +138,7 @@ def fold_splits(count: int, folds: int, seed: int, groups: Sequence[str] | None 
     units = list(range(count)) if groups is None else _members(groups)
     if groups is not None and len(groups) != count:
         raise ValueError(f"there are {len(groups)} group names for {count} graphs; expected one each")
-    if folds < 3:
-        raise ValueError(f"folds is {folds}; expected at least 3: one part tests, one validates, the rest trains")
+    check_folds(folds)
     if len(units) < folds:
         what = "graphs" if groups is None else "groups (scaffolds)"
         raise ValueError(f"{folds} folds need at least {folds} {what}; there are {len(units)}")
@@ -164,17 +168,35 @@ def _packed(groups: Sequence[str], folds: int, seed: int) -> list[Tensor]:
 
 def _members(groups: Sequence[str]) -> list[list[int]]:
     """Places of each group, in order of first appearance."""
+    if not groups:
+        raise ValueError("there are no graphs to split")
     members: dict[str, list[int]] = {}
     for place, name in enumerate(groups):
         members.setdefault(name, []).append(place)
     return list(members.values())
 
 
+def _of_groups(parts: Parts, shares: Fractions) -> Split:
+    """The places of whole groups; a test, then a valid part without any takes one from a part that can spare it."""
+    for empty in (2, 1):
+        donor = max((part for part in range(3) if part != empty), key=lambda part: len(parts[part]))
+        if shares[empty] > 0 and not parts[empty] and len(parts[donor]) > 1:
+            smallest = min(reversed(parts[donor]), key=len)
+            parts[donor].remove(smallest)
+            parts[empty].append(smallest)
+    return _split(*(torch.tensor([place for group in part for place in group], dtype=torch.int64) for part in parts))
+
+
 def _split(train: Tensor, valid: Tensor, test: Tensor) -> Split:
     return Split(train.sort().values, valid.sort().values, test.sort().values)
 
 
-def _checked(fractions: Fractions) -> Fractions:
+def check_folds(folds: int) -> None:
+    if folds < 3:
+        raise ValueError(f"folds is {folds}; expected at least 3: one part tests, one validates, the rest trains")
+
+
+def check_fractions(fractions: Fractions) -> Fractions:
     if not all(0 <= share <= 1 for share in fractions) or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(f"fractions are {fractions}; expected three shares (train, valid, test) that add up to 1")
     if fractions[0] == 0:

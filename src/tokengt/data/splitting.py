@@ -1,6 +1,5 @@
 """How a store is split: one function per way, in the table :data:`SPLITS`, and a column of the file by its name."""
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,11 +7,25 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tokengt.data.splits import STANDARD, Fractions, Split, column_split, fold_splits, random_split, scaffold_split
+from tokengt.config import near
+from tokengt.data.manifest import FILE_PART, PARTS
+from tokengt.data.splits import (
+    STANDARD,
+    Fractions,
+    Split,
+    balanced_group_split,
+    check_folds,
+    check_fractions,
+    column_split,
+    fold_splits,
+    random_split,
+    sorted_group_split,
+)
 from tokengt.data.store import Store
 from tokengt.interop.molecules import scaffolds
 
 AUTO, GIVEN, COLUMN = "auto", "given", "column:"
+RANDOM, SCAFFOLD, SCAFFOLD_SORTED = "random", "scaffold", "scaffold-sorted"
 
 
 @dataclass(frozen=True)
@@ -21,27 +34,41 @@ class SplitRequest:
 
     Args:
         kind: a name in :data:`SPLITS`; ``column:NAME`` for a column of train, valid and test; or "auto": what the data
-            came with if it came with any, else random.
-        seed: of the shuffle; scaffolds are always dealt out in the same way.
+            came with if it came with any, else random. Names are read without case, and "_" as "-".
+        seed: of the shuffle of "random" and "scaffold", and of folds; "scaffold-sorted" has no shuffle.
         fractions: shares of train, valid and test.
         folds: 0, or the number of parts of a cross-validation.
+        files: whether each part is a file of its own. The kind is then how a valid part is taken out of the training
+            file, if it has no file: ``cut``.
     """
 
     kind: str = AUTO
     seed: int = 0
     fractions: Fractions = STANDARD
     folds: int = 0
+    files: bool = False
+    cut: bool = False
 
     def __post_init__(self) -> None:
         names = (AUTO, *SPLITS)
+        written = self.kind
+        prefix, colon, column = written.partition(":")
+        object.__setattr__(self, "kind", prefix.strip().lower().replace("_", "-") + colon + column)
         if self.kind in names or (self.kind.startswith(COLUMN) and self.column):
+            self._check_numbers()
             return
-        close = difflib.get_close_matches(self.kind.lower(), names, 1, 0.6)
-        meant = f" (did you mean {close[0]}?)" if close else ""
         raise ValueError(
-            f"split is {self.kind!r}{meant}; expected {', '.join(names)}, or {COLUMN}NAME for a column of train, valid "
-            "and test"
+            f"split is {written!r}{near(self.kind, names)}; expected {', '.join(names)}, or {COLUMN}NAME for a "
+            "column of train, valid and test"
         )
+
+    def _check_numbers(self) -> None:
+        """What is wrong with any data is said before the data is read."""
+        check_fractions(self.fractions)
+        if self.folds:
+            check_folds(self.folds)
+        if self.folds and (self.kind == GIVEN or self.column is not None):
+            raise ValueError("folds make their own splits; split at random or by scaffold with them")
 
     @property
     def column(self) -> str | None:
@@ -49,20 +76,35 @@ class SplitRequest:
         return self.kind.removeprefix(COLUMN) if self.kind.startswith(COLUMN) else None
 
     def __str__(self) -> str:
+        if self.files and not self.cut:
+            return "a file for each part"
         if self.column is not None:
             return f"by the column {self.column!r}"
         if self.kind == GIVEN:
             return "as the data gives it"
-        how = {"random": f"random, seed {self.seed}", "scaffold": "whole scaffolds"}[self.kind]
-        shares = " / ".join(f"{100 * share:g}%" for share in self.fractions)
-        return f"{self.folds} folds, {how}" if self.folds else f"{how}, {shares}"
+        if self.folds:
+            what = "random" if self.kind == RANDOM else "whole scaffolds"
+            return f"{self.folds} folds, {what}, seed {self.seed}"
+        how = {
+            RANDOM: f"random, seed {self.seed}",
+            SCAFFOLD: f"whole scaffolds, shuffled by seed {self.seed}",
+            SCAFFOLD_SORTED: "whole scaffolds, the most frequent ones in training as in MoleculeNet",
+        }[self.kind]
+        if self.files:
+            return f"a file for each part, the valid part out of that of train: {how}"
+        return f"{how}, {' / '.join(f'{100 * share:g}%' for share in self.fractions)}"
 
     def for_store(self, store: Store) -> "SplitRequest":
         """The same request with "auto" decided for this store."""
+        if store.split is not None and store.manifest.columns.get("split") == FILE_PART:
+            if self.folds or self.column is not None:
+                raise ValueError("each part has a file of its own; expected no folds and no split column with them")
+            cut = not bool((store.split == PARTS.index("valid")).any())
+            return replace(self, kind=RANDOM if self.kind in (AUTO, GIVEN) else self.kind, files=True, cut=cut)
         if self.kind != AUTO:
             return self
         if store.split is None or self.folds:
-            return replace(self, kind="random")
+            return replace(self, kind=RANDOM)
         column = store.manifest.columns.get("split")
         return replace(self, kind=f"{COLUMN}{column}" if column else GIVEN)
 
@@ -74,19 +116,25 @@ def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]
     """
     request = request.for_store(store)
     rows_given = store.split is not None and len(store.split) != len(store)
-    by_row = store.manifest.level != "graph" and (len(store) == 1 or (rows_given and request.kind != "random"))
+    by_row = store.manifest.level != "graph" and (len(store) == 1 or (rows_given and request.kind != RANDOM))
     places = Places(store, len(store.targets) if by_row else len(store), by_row)
+    if request.files:
+        return [_by_files(places, request)], by_row
     split = SPLITS[GIVEN if request.column is not None else request.kind]
     return split(places, request), by_row
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """What is split: ``count`` graphs of a store or, with ``by_row``, rows of its labels."""
+    """What is split: ``count`` graphs of a store or, with ``by_row``, rows of its labels.
+
+    ``only`` are the graphs that are split, where it is not all of them; a split then holds places in this list.
+    """
 
     store: Store
     count: int
     by_row: bool
+    only: Int[Tensor, " places"] | None = None
 
     def units(self) -> Int[Tensor, " places"]:
         """The number of each place's unit. A unit is never torn apart: both directions of an edge are one unit."""
@@ -113,17 +161,17 @@ def _of_units(split: Split, units: Int[Tensor, " places"], count: int) -> Split:
 
 
 def _scaffold(places: Places, request: SplitRequest) -> list[Split]:
-    texts = places.store.texts()
+    texts = places.store.texts(None if places.only is None else places.only.tolist())
     if texts is None or places.by_row:
         raise ValueError("a scaffold split needs molecules with their SMILES; split at random or by a column")
     if request.folds:
         return fold_splits(places.count, request.folds, request.seed, scaffolds(texts))
-    return [scaffold_split(texts, request.fractions)]
+    if request.kind == SCAFFOLD_SORTED:
+        return [sorted_group_split(scaffolds(texts), request.fractions)]
+    return [balanced_group_split(scaffolds(texts), request.seed, request.fractions)]
 
 
 def _given(places: Places, request: SplitRequest) -> list[Split]:
-    if request.folds:
-        raise ValueError("folds make their own splits; split at random or by scaffold with them")
     store, wanted = places.store, request.column
     column = store.manifest.columns.get("split")
     if store.split is None or (wanted is not None and wanted != column):
@@ -134,9 +182,23 @@ def _given(places: Places, request: SplitRequest) -> list[Split]:
     return [column_split(store.split, request.seed)]
 
 
+def _by_files(places: Places, request: SplitRequest) -> Split:
+    """The parts as the files have them; a valid part without a file is cut out of train, in the way asked for."""
+    codes = places.store.split
+    assert codes is not None
+    train, valid, test = (torch.nonzero(codes == code).flatten() for code in range(len(PARTS)))
+    shares = request.fractions[:2]
+    if request.cut and len(train) > 1 and shares[1] > 0:
+        whole = sum(shares)
+        inner = replace(request, fractions=(shares[0] / whole, shares[1] / whole, 0.0), files=False)
+        (within,) = SPLITS[request.kind](Places(places.store, len(train), False, train), inner)
+        train, valid = train[within.train], train[within.valid]
+    return Split(train, valid, test)
+
+
 def _known(store: Store) -> str:
     """The splits that this store can have."""
-    names: Sequence[str] = ["random", *(["scaffold"] if store.texts([]) is not None else [])]
+    names: Sequence[str] = [RANDOM, *([SCAFFOLD, SCAFFOLD_SORTED] if store.texts([]) is not None else [])]
     if store.split is not None:
         names = [*names, GIVEN]
     return ", ".join(names)
@@ -144,4 +206,4 @@ def _known(store: Store) -> str:
 
 Splitter = Callable[[Places, SplitRequest], list[Split]]
 # The ways to split by name; a new way is a function and a line here.
-SPLITS: dict[str, Splitter] = {"random": _random, "scaffold": _scaffold, GIVEN: _given}
+SPLITS: dict[str, Splitter] = {RANDOM: _random, SCAFFOLD: _scaffold, SCAFFOLD_SORTED: _scaffold, GIVEN: _given}

@@ -4,6 +4,7 @@ A store is a folder that ``tokengt prepare`` writes, mapped from disk and checke
 in memory. Training from it converts nothing again.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,10 +93,12 @@ class Store:
             graphs = GraphBatch.from_arrays(tensors)
             texts = _Texts(tensors["texts"], tensors["text_offsets"]) if "texts" in tensors else None
             store = cls(manifest, graphs, tensors["targets"], tensors["lines"], tensors.get("split"), folder, texts)
-        except (SafetensorError, KeyError) as error:
-            raise ValueError(f"{path} is torn or no store's data: {error}") from error
+        except (SafetensorError, KeyError, IndexError, RuntimeError, TypeError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise ValueError(f"{path} is torn or no store's data: {reason}") from error
         if store._counts() != dict(manifest.counts):
             raise ValueError(f"{path} holds {store._counts()}, but the manifest beside it says {manifest.counts}")
+        store._check_columns(path)
         return store
 
     @classmethod
@@ -186,6 +189,29 @@ class Store:
         for fact in facts:
             graphs = graphs.with_fact(fact.name, fact_of_all(graphs, fact, cache, owner, progress), fact.per)
         return replace(self, graphs=graphs)
+
+    def data_checksum(self) -> str:
+        """SHA-256 of all graphs, labels and parts, as they are packed: which data it was, wherever it came from."""
+        tensors = {**self.graphs.arrays(), "targets": self.targets, "lines": self.lines}
+        if self.split is not None:
+            tensors["split"] = self.split
+        digest = hashlib.sha256()
+        for name, tensor in sorted(tensors.items()):
+            digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def _check_columns(self, path: Path) -> None:
+        """Refuse tensors of other columns than the manifest names."""
+        given = self.graphs.graph_features
+        for what, found, named in (
+            ("targets", self.targets.shape[1], len(self.manifest.targets)),
+            ("descriptors", 0 if given is None else given.shape[1], len(self.manifest.descriptors)),
+            ("ends per edge", self.graphs.order, self.manifest.order),
+        ):
+            # A graph's own numbers, of PyG data, are no descriptors, which have names.
+            if found != named and not (what == "descriptors" and not self.is_molecules):
+                raise ValueError(f"{path} holds {found} {what}, but the manifest beside it names {named}")
 
     def _counts(self) -> dict[str, int]:
         return {

@@ -1,7 +1,6 @@
 """The folder that ``prepare`` writes to: which store it holds, which process works in it, and the finished shards."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ from tokengt.config import to_dict
 from tokengt.data.manifest import CACHE, FORMAT, GRAPHS, MANIFEST, REJECTED, Recipe, read_manifest
 from tokengt.data.progress import say
 from tokengt.data.shards import ShardArrays, ShardFile
-from tokengt.files import checksum, file_checksum, remove_leftovers, write_whole
+from tokengt.files import checksum, file_checksum, folder_lock, remove_empty, remove_leftovers, write_whole
 
 SHARDS = ".shards"
 _FILES = (GRAPHS, REJECTED, MANIFEST)
@@ -45,14 +44,14 @@ def holds_store(out: Path) -> bool:
         ValueError: it is something else, which nobody wants overwritten.
     """
     if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; give another --out")
+        raise ValueError(f"{out} is a file; choose another folder")
     if not out.is_dir():
         return False
     if (out / MANIFEST).exists():
         return True
     strange = sorted(path.name for path in out.iterdir() if not _is_ours(path))
     if strange:
-        raise ValueError(f"{out} holds {strange[0]!r} and is no store; give another --out")
+        raise ValueError(f"{out} holds {strange[0]!r} and is no store; choose another folder")
     return False
 
 
@@ -67,10 +66,10 @@ def is_finished(out: Path, origin: Origin) -> bool:
     try:
         manifest = read_manifest(out)
     except ValueError as error:
-        raise ValueError(f"{error}; give another --out") from error
+        raise ValueError(f"{error}; choose another folder") from error
     differences = manifest.differences(origin.sha256, origin.recipe, origin.featurisation)
     if differences:
-        raise ValueError(f"{out} is another store: {'; '.join(differences)}; give another --out")
+        raise ValueError(f"{out} is another store: {'; '.join(differences)}; choose another folder")
     return True
 
 
@@ -84,41 +83,31 @@ def _is_ours(path: Path) -> bool:
 
 @contextmanager
 def at_work(out: Path, shown: bool) -> Iterator[None]:
-    """Have the folder to oneself: a second process waits. What a killed process left half written is removed."""
-    (out / SHARDS).mkdir(parents=True, exist_ok=True)
-    with _locked(out, shown):
+    """Have the folder to oneself: a second process waits. What a killed process left half written is removed.
+
+    Where nothing came of it, no empty folder stays behind.
+    """
+    waiting = f"{out}: waiting for another process that prepares it"
+    with folder_lock(out, lambda: say(waiting, shown)) as made:
         for name in _FILES:
             remove_leftovers(out / name)
-        (out / SHARDS).mkdir(parents=True, exist_ok=True)
-        yield
-
-
-@contextmanager
-def _locked(folder: Path, shown: bool) -> Iterator[None]:
-    """Hold the folder's lock, which the operating system releases however the process ends; without locks, go on."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with _descriptor(folder) as descriptor:
+        (out / SHARDS).mkdir(exist_ok=True)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"{folder}: waiting for another process that prepares it", shown)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:
-            pass
-        yield
+            yield
+        finally:
+            remove_empty(*(out / SHARDS).glob("*"), out / SHARDS, *reversed(made))
 
 
-@contextmanager
-def _descriptor(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def refuse_other_shards(out: Path, fingerprint: str | None) -> None:
+    """Refuse a folder in which a stopped ``prepare`` with other settings left its work: it is not ours to remove.
+
+    ``fingerprint`` is that of our own work; None where it leaves none.
+    """
+    if any(shelf.name != fingerprint for shelf in (out / SHARDS).iterdir()):
+        raise ValueError(
+            f"{out} was begun from another file, with other settings or by another version, and not finished; remove "
+            "it or choose another --out"
+        )
 
 
 def clear_shards(out: Path) -> None:
@@ -154,5 +143,6 @@ class Shelf:
     def put(self, number: int, arrays: ShardArrays) -> ShardFile:
         content = arrays.to_bytes()
         path = self.folder / f"{number:06d}-{checksum(content)[:16]}.safetensors"
-        write_whole(path, content)
+        # Shards may be many; what a kill left among them was removed when they were listed.
+        write_whole(path, content, sweep=False)
         return ShardFile(path)

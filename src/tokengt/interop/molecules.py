@@ -7,7 +7,7 @@ equal ``ogb.utils.mol.smiles2graph``. The vocabularies are fixed, so that every 
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import repeat
 from typing import Any, Literal, get_args
@@ -50,6 +50,19 @@ _Column = tuple[list[int], Callable[[Any], int], re.Pattern[str] | None]
 # How many texts are read before their values, Python numbers at first, become arrays.
 _CHUNK = 8192
 _NAMES: Mapping[str, str] = {"smiles": "SMILES", "molblock": "mol block"}
+# RDKit takes a second for the rings of a thousand atoms with this many ring bonds, and minutes for those with twice as
+# many. No molecule comes near it: C540 closes 271 rings, a cage of twelve borons 19.
+_RING_BONDS, _RING_BONDS_PER_ATOM = 100, 0.5
+# Texts shorter than this are never slow and not looked through. The others have at most so many characters per atom.
+_SHORT = 200
+_CHARACTERS_PER_ATOM: Mapping[str, int] = {"smiles": 20, "molblock": 500}
+_LONGEST_REASON = 300
+# Atoms of a SMILES, and the ends of its ring bonds once what stands in brackets is gone.
+_ATOM = re.compile(r"\[[^\[\]]*\]|Br|Cl|[BCNOPSFIbcnops*]")
+_RING_END = re.compile(r"%\(\d+\)|%\d\d|\d")
+# Atoms and bonds as a mol block announces them: in three digits each, or as the newer form writes them.
+_COUNTS = re.compile(r"(?:.*\n){3}([ \d]{3})([ \d]{3})")
+_COUNTS_V3000 = re.compile(r"^M  V30 COUNTS +(\d+) +(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -58,18 +71,28 @@ class MoleculePolicy:
 
     ``salts``: "keep" all fragments as one disconnected graph, or the "largest" only: most heavy atoms, of equals
     the first. ``stereo``: "keep" or "drop" chirality and bond stereo. ``hydrogens``: "implicit" counts them at
-    their atom, as RDKit reads a molecule; "explicit" makes every one a node, after the heavy atoms.
+    their atom, as RDKit reads a molecule; "explicit" makes every one a node, after the heavy atoms. ``max_atoms``: a
+    text of more atoms, or a graph of more nodes, is refused. It decides which molecules are read and not how, so
+    policies that differ in it alone are equal.
     """
 
     salts: Literal["keep", "largest"] = "keep"
     stereo: Literal["keep", "drop"] = "keep"
     hydrogens: Literal["implicit", "explicit"] = "implicit"
+    max_atoms: int = field(default=1000, compare=False, metadata={"late": True})
 
     def __post_init__(self) -> None:
         for name, kind in type(self).__annotations__.items():
-            if getattr(self, name) not in get_args(kind):
+            if get_args(kind) and getattr(self, name) not in get_args(kind):
                 expected = " or ".join(get_args(kind))
                 raise ValueError(f"policy {name} is {getattr(self, name)!r}; expected {expected}")
+        if type(self.max_atoms) is not int or self.max_atoms < 1:
+            raise ValueError(f"max_atoms is {self.max_atoms!r}; expected a whole number of at least 1")
+
+    @property
+    def of_whole(self) -> "MoleculePolicy":
+        """All of a molecule as it is written, under the same limit."""
+        return replace(DEFAULT_POLICY, max_atoms=self.max_atoms)
 
 
 DEFAULT_POLICY = MoleculePolicy()
@@ -103,11 +126,9 @@ def pack_molecules(
     starts = range(0, len(texts), _CHUNK) or range(1)
     parts = [_packed(texts[start : start + _CHUNK], start, policy, kind) for start in starts]
     joined = {
-        field.name: np.concatenate(
-            [getattr(part, field.name) for part in parts], 1 if field.name == "edge_index" else 0
-        )
-        for field in fields(PackedMolecules)
-        if field.name != "problems"
+        name: np.concatenate([getattr(part, name) for part in parts], 1 if name == "edge_index" else 0)
+        for name in (each.name for each in fields(PackedMolecules))
+        if name != "problems"
     }
     return PackedMolecules(**joined, problems=tuple(problem for part in parts for problem in part.problems))
 
@@ -158,14 +179,18 @@ def canonical_smiles(
 
 
 def scaffolds(texts: Sequence[str], kind: TextKind = "smiles") -> list[str]:
-    """Bemis-Murcko scaffolds as canonical SMILES without chirality; "" for acyclic or unreadable molecules."""
+    """Bemis-Murcko scaffolds as canonical SMILES without chirality; "" for acyclic or unreadable molecules.
+
+    The texts are those of molecules that were read before, so there is no limit to their atoms.
+    """
     _rdkit()
+    policy = replace(DEFAULT_POLICY, max_atoms=max(map(len, texts), default=0) + 1)
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
     write: Callable[..., str] = MurckoScaffold.MurckoScaffoldSmiles
     return [
         "" if isinstance(molecule, str) else write(mol=molecule, includeChirality=False)
-        for molecule in _molecules(texts, DEFAULT_POLICY, kind)
+        for molecule in _molecules(texts, policy, kind)
     ]
 
 
@@ -274,12 +299,53 @@ def _read(text: str, parse: Callable[..., Any], policy: MoleculePolicy, kind: Te
     """One molecule as the policy wants it; a ValueError says why not."""
     if kind == "smiles":
         _check_characters(text)
+    if len(text) > _SHORT:
+        _check_size(text, policy.max_atoms, kind)
     molecule = parse(text)
     if molecule is None:
         raise ValueError(_unreadable(kind, _reason(text, parse)))
     if molecule.GetNumAtoms() == 0:
         raise ValueError(f"the {_NAMES[kind]} holds no atom; expected at least one")
-    return molecule if policy == DEFAULT_POLICY else _applied(policy, molecule)
+    molecule = molecule if policy == DEFAULT_POLICY else _applied(policy, molecule)
+    _check_atoms(molecule.GetNumAtoms(), policy.max_atoms, kind)
+    return molecule
+
+
+def _check_size(text: str, limit: int, kind: TextKind) -> None:
+    """Refuse what RDKit would take minutes for, by its text alone."""
+    atoms, ring_bonds = _spelled(text) if kind == "smiles" else _announced(text)
+    _check_atoms(atoms, limit, kind)
+    most_rings = int(_RING_BONDS + _RING_BONDS_PER_ATOM * atoms)
+    if ring_bonds > most_rings:
+        raise ValueError(f"the {_NAMES[kind]} has {ring_bonds:,} ring bonds; expected at most {most_rings:,}")
+    # What follows a blank is a name, which costs nothing.
+    length = len(text.split(maxsplit=1)[0]) if kind == "smiles" and text.strip() else len(text)
+    longest = max(_SHORT, limit) * _CHARACTERS_PER_ATOM[kind]
+    if length > longest:
+        raise ValueError(
+            f"the {_NAMES[kind]} has {length:,} characters; expected at most {longest:,} for the limit of {limit:,} "
+            "atoms (max_atoms)"
+        )
+
+
+def _check_atoms(atoms: int, limit: int, kind: TextKind) -> None:
+    if atoms > limit:
+        raise ValueError(f"the {_NAMES[kind]} has {atoms:,} atoms; expected at most {limit:,} (max_atoms)")
+
+
+def _spelled(smiles: str) -> tuple[int, int]:
+    """Atoms and ring bonds that a SMILES spells."""
+    words = smiles.split(maxsplit=1)
+    word = words[0] if words else ""
+    bare = re.sub(r"\[[^\[\]]*\]", "", word)
+    return len(_ATOM.findall(word)), len(_RING_END.findall(bare)) // 2
+
+
+def _announced(block: str) -> tuple[int, int]:
+    """Atoms and ring bonds that a mol block announces; none where it does not, and RDKit refuses it."""
+    found = _COUNTS_V3000.search(block) or _COUNTS.match(block)
+    atoms, bonds = (int(count.strip() or 0) for count in found.groups()) if found else (0, 0)
+    return atoms, bonds - atoms
 
 
 def _check_characters(smiles: str) -> None:
@@ -325,4 +391,6 @@ def _reason(text: str, parse: Callable[..., Any]) -> str:
 
 
 def _first_line(message: str) -> str:
-    return message.strip().split("\n")[0]
+    """RDKit's words, cut where it quotes a long text."""
+    line = message.strip().split("\n")[0]
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."

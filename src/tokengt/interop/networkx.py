@@ -109,6 +109,8 @@ def _values(name: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[ND
             raise ValueError(
                 f"{where}: attribute {name!r} is {attributes[name]!r}; expected a number or a list of them"
             )
+        if value.dtype.kind == "u" and int(value.max(initial=0)) >= 2**63:
+            raise ValueError(f"{where}: attribute {name!r} is {attributes[name]!r}; expected integers of 64 bits")
         values.append(np.atleast_1d(value))
         if len(values[-1]) != len(values[0]):
             raise ValueError(

@@ -7,7 +7,8 @@ object again. Hyperedges are ``hyperedge_index`` [2, incidences] (node, hyperedg
 undoes that, and :func:`to_pyg` repeats it, so that its batches equal PyG's own.
 """
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 from tokengt.interop._pyg_packed import class_names, is_batch, is_hypergraph, packed
+from tokengt.level import Level
 
 _LAYOUT, _WHOLE = "_pyg_layout", "_pyg_batch"
 _FIELDS = ("x", "num_nodes", "edge_index", "edge_attr", "hyperedge_index", "hyperedge_attr", "graph_features")
@@ -48,11 +50,59 @@ def from_pyg(data: Any) -> Graph | GraphBatch:
     """A PyG ``Data`` as a Graph; a PyG ``Batch`` (or a ``Data`` with a ``batch`` vector) as a GraphBatch.
 
     A one-dimensional ``x`` or ``edge_attr`` becomes one column. Other attributes go to ``extras``, each graph's
-    own to each graph; :func:`to_pyg` restores all of them.
+    own to each graph; :func:`to_pyg` restores all of them. No model reads extras: a warning names those that hold
+    numbers, such as ``pos`` and ``edge_weight``.
 
     Raises:
         ValueError: one sentence that names the graph, the field and what was expected.
     """
+    graph = _with_extras(data)
+    unread = unread_attributes(data)
+    if unread:
+        warnings.warn(unread_sentence(unread), stacklevel=2)
+    return graph
+
+
+def unread_attributes(data: Any, known: Iterable[str] = ("y",)) -> dict[str, Level]:
+    """Attributes of numbers that no model reads, with what they are counted by; ``known`` ones are labels."""
+    left_out = {"batch", "ptr", *known}
+    return {
+        key: counted_by(data, key)
+        for key, value in _others(data).items()
+        if isinstance(value, Tensor | int | float)
+        and not isinstance(value, bool)
+        and not (isinstance(value, Tensor) and value.dtype == torch.bool)
+        and key not in left_out
+        and not key.endswith(("index", "_batch", "_ptr"))
+    }
+
+
+def unread_sentence(unread: Mapping[str, Level]) -> str:
+    """What a person should know of attributes that no model reads, and where each would be read."""
+    homes: dict[Level, str] = {"node": "x", "edge": "edge_attr", "graph": "graph_features"}
+    told = [
+        f"{', '.join(key for key, of in unread.items() if of == level)} (of {level}s: {home})"
+        for level, home in homes.items()
+        if level in unread.values()
+    ]
+    return f"no model reads {' and '.join(told)}; concatenate what it should read to the attribute named beside it"
+
+
+def counted_by(data: Any, key: str) -> Level:
+    """Whether an attribute has one row per node or per edge; else it is of the graph as a whole.
+
+    PyG's own ``is_node_attr`` is not asked: it writes into the object, which would then be saved with it.
+    """
+    value, index = data[key], data.get("edge_index")
+    if not isinstance(value, Tensor) or value.ndim == 0:
+        return "graph"
+    edges = 0 if index is None else index.shape[1]
+    if len(value) == edges and ("edge" in key or edges != data.num_nodes):
+        return "edge"
+    return "node" if len(value) == data.num_nodes else "graph"
+
+
+def _with_extras(data: Any) -> Graph | GraphBatch:
     _check_class(data)
     batch = packed(data)
     layout = _layout_read(data)
@@ -125,7 +175,7 @@ def _as_graph(graph: Any, place: int) -> Graph:
     if isinstance(graph, str):
         raise ValueError(f"graph {place} is the text {graph!r}; expected a Graph: read SMILES with tokengt.from_smiles")
     try:
-        read = from_pyg(graph)
+        read = _with_extras(graph)
     except ValueError as error:
         raise ValueError(f"graph {place}: {error}") from error
     if not isinstance(read, Graph):

@@ -12,19 +12,22 @@ Only ``fit``, ``build`` and ``describe`` of the config and ``forward`` of the mo
 answer has a default that is right for a plain module, if not the fastest.
 """
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.config import to_dict
+from tokengt.config import BadSetting, to_dict
 from tokengt.data.store import Store
-from tokengt.models.pretrained import write_model
+from tokengt.models.pretrained import CONFIG, WEIGHTS, write_model
 from tokengt.structure.facts import StructureFact
 
 
@@ -100,6 +103,62 @@ class ModelConfig(ABC):
         return {}
 
 
+# No field of a config may be larger. Real models are far below: these numbers only keep a slip of the pen, or a config
+# from elsewhere, from taking all memory or all day.
+_LARGEST = 1 << 20
+_LARGEST_OF = {"num_layers": 1000, "order": 10}
+_MOST_PARAMETERS = 100_000_000_000
+
+
+def check_sizes(config: ModelConfig, *, counted: bool = True) -> None:
+    """Refuse a config whose model could not be built, or not in a reasonable time, before anything is built.
+
+    It is quick for any numbers. With ``counted`` the parameters are counted too, on a device that holds no numbers. A
+    field that says nothing about the size of what is built has the metadata ``{"size": False}``.
+
+    Raises:
+        BadSetting: one sentence: the field, or the number of parameters, and what was expected at most.
+        ValueError: parts of the config do not go together, as ``build`` says it.
+    """
+    for path, value in _numbers(config):
+        most = _LARGEST_OF.get(path.rpartition(".")[2], _LARGEST)
+        if value > most:
+            raise BadSetting(f"model.{path} is {value}; expected at most {most:,}")
+    if not counted:
+        return
+    try:
+        with torch.device("meta"):
+            count = sum(parameter.numel() for parameter in config.build().parameters())
+    except RuntimeError:
+        # A tensor of more numbers than can be counted.
+        count = 1 << 62
+    most = min(_MOST_PARAMETERS, _memory() // 4)
+    if count > most:
+        shown = f"{count:,}" if count < 1 << 62 else "more"
+        raise BadSetting(
+            f"the model would have {shown} parameters; expected at most {most:,}, which fit into memory here"
+        )
+
+
+def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """All whole numbers of a config with their dotted paths."""
+    for each in fields(config):
+        value, path = getattr(config, each.name), f"{prefix}{each.name}"
+        if not each.metadata.get("size", True) or isinstance(value, bool):
+            continue
+        if is_dataclass(value):
+            yield from _numbers(value, f"{path}.")
+        elif isinstance(value, tuple):
+            yield from ((path, part) for part in value if isinstance(part, int))
+        elif isinstance(value, int):
+            yield path, value
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 class Model(nn.Module, ABC):
     """A network that reads packed graphs.
 
@@ -108,6 +167,8 @@ class Model(nn.Module, ABC):
     """
 
     config: ModelConfig
+    # Folders that hold this model, with the content of their config.
+    _saved: Mapping[Path, bytes | None] = MappingProxyType({})
 
     @abstractmethod
     def forward(self, batch: GraphBatch, *, draw: int = 0) -> Float[Tensor, "rows out"]:
@@ -131,6 +192,11 @@ class Model(nn.Module, ABC):
         """Whether ``draw`` changes what :meth:`forward` gives at evaluation."""
         return False
 
+    @property
+    def takes_node_ids(self) -> bool:
+        """Whether :meth:`forward` has a parameter ``node_ids``: identifiers to use instead of the model's own."""
+        return False
+
     def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
         """About how much work each graph is, counted in nodes and edges, on the CPU: batches are cut by it."""
         return 1 + graphs.nodes.host_lengths + graphs.edges.host_lengths + graphs.hyperedges.host_lengths
@@ -147,6 +213,34 @@ class Model(nn.Module, ABC):
         """Weights that some batches leave without a gradient, for which several processes would wait in vain."""
         return self.parameters()
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``model.safetensors`` and ``config.json`` (with the weights' checksum)."""
-        write_model(Path(folder), to_dict(self.config), self.state_dict())
+    def save_pretrained(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write ``model.safetensors`` and ``config.json`` (with the weights' checksum).
+
+        A folder that this very model was saved to, or read from, before is written anew, as in a training loop that
+        saves after every epoch. Another model that lies there, or another program's files of these names, are replaced
+        only with ``overwrite``. Files of other names are left alone.
+
+        Raises:
+            ValueError: one sentence: what lies in the folder.
+        """
+        home = Path(folder).resolve()
+        if home.exists() and not home.is_dir():
+            raise ValueError(f"{folder} is a file; expected a folder to save the model to")
+        there = [name for name in (CONFIG, WEIGHTS) if (home / name).exists()]
+        if there and not overwrite and self._saved.get(home) != _content(home / CONFIG):
+            raise ValueError(
+                f"{folder} already holds {' and '.join(there)} of another model; choose another folder, or replace it "
+                "with overwrite=True"
+            )
+        write_model(home, to_dict(self.config), self.state_dict())
+        self.remember_folder(home)
+
+    def remember_folder(self, folder: Path) -> None:
+        """Note that this folder holds this model, so that it may be saved there again."""
+        # Assigned and not changed in place: a copy of the model has a memory of its own.
+        self._saved = {**self._saved, folder.resolve(): _content(folder / CONFIG)}
+
+
+def _content(file: Path) -> bytes | None:
+    """What a file holds; the config of a saved model names the checksum of its weights."""
+    return file.read_bytes() if file.is_file() else None

@@ -10,7 +10,7 @@ layer and speaks to all of them before the next one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -59,6 +59,8 @@ class GinConfig(ModelConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; expected 0 or more and below 1")
+        if self.level not in get_args(Level):
+            raise ValueError(f"level is {self.level!r}; expected one of {', '.join(get_args(Level))}")
 
     def fit(self, data: Store, out_dim: int) -> "GinConfig":
         graphs = data.graphs

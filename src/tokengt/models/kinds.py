@@ -4,15 +4,14 @@
 with :func:`register`.
 """
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from tokengt.config import union_from_dict
-from tokengt.models.contract import Model, ModelConfig
+from tokengt.config import near, union_from_dict
+from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.gin import GinConfig
 from tokengt.models.own import OwnConfig
 from tokengt.models.pretrained import read_model, restore
@@ -47,13 +46,15 @@ def config_from_dict(data: Any, where: str = "model") -> ModelConfig:
     """The config of any kind, rebuilt from JSON; one sentence for whatever is wrong with it."""
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if isinstance(kind, str) and kind not in KINDS:
-        close = difflib.get_close_matches(kind, KINDS, 1, 0.7)
-        meant = f" (did you mean {close[0]}?)" if close else ""
         raise ValueError(
-            f"{where}.kind is {kind!r}{meant}; expected one of {', '.join(KINDS)}, or a kind of your own once the "
-            "module that registers it is imported"
+            f"{where}.kind is {kind!r}{near(kind, KINDS)}; expected one of {', '.join(KINDS)}, or a kind of your own "
+            "once the module that registers it is imported"
         )
     config: ModelConfig = union_from_dict(KINDS, data, where)
+    try:
+        check_sizes(config)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
     return config
 
 

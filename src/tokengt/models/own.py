@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -28,7 +28,7 @@ class OwnConfig(ModelConfig):
 
     kind: Literal["own"] = "own"
     name: str = ""
-    parameters: int = 0
+    parameters: int = field(default=0, metadata={"size": False})
     layers: str = ""
 
     def fit(self, data: Store, out_dim: int) -> "OwnConfig":

@@ -27,14 +27,18 @@ class Prediction(NamedTuple):
     std: Float[Tensor, "rows out"] | None
 
 
-def check_passes(model: Model, draws: int, over: str) -> None:
-    """Refuse passes that could not differ, in one sentence."""
+def check_passes(model: Model, draws: int, over: str, given_ids: bool = False) -> None:
+    """Refuse passes that could not differ, in one sentence; ``given_ids``: with identifiers that are given."""
     if over not in get_args(Over):
         raise ValueError(f"over is {over!r}; expected 'identifiers' or 'dropout'")
     if draws < 1:
         raise ValueError(f"draws is {draws}; expected at least 1")
     if draws > 1 and over == "identifiers" and not model.has_draws:
         raise ValueError("this model has no identifiers to draw; take the draws over dropout instead")
+    if given_ids and not model.takes_node_ids:
+        raise ValueError(f"node_ids are given, but a {type(model).__name__} takes none; leave them out")
+    if given_ids and draws > 1 and over == "identifiers":
+        raise ValueError("node_ids are given, so that draws over identifiers would all be alike; use over='dropout'")
 
 
 @torch.no_grad()

@@ -1,7 +1,12 @@
-"""A saved model: ``model.safetensors`` and ``config.json``, nothing that could run code."""
+"""A saved model: ``model.safetensors`` and ``config.json``, nothing that could run code.
+
+``config.json`` has the checksum of the weights and one of its own content, so that no part of what decides a prediction
+can change unnoticed.
+"""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from tokengt.attention import rename_old_keys
+from tokengt.config import from_dict, read_json
 from tokengt.files import checksum, write_whole
 from tokengt.models.legacy import model_from_v1
 
@@ -18,31 +24,81 @@ if TYPE_CHECKING:
     from tokengt.models.contract import Model
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-_FORMAT = "tokengt-model-2"
+_FORMAT = "tokengt-model-3"
+# The format from before config.json had a checksum of its own.
+_SECOND_FORMAT = "tokengt-model-2"
 # The format from before configs had a kind: always a TokenGT, with fields that had no effect for some settings.
 _FIRST_FORMAT = "tokengt-model-1"
+_SEAL = "checksum"
 
 
-def write_config(folder: Path, config: dict[str, Any], sha256: str | None = None) -> None:
-    """``config.json``; the checksum is that of the weights beside it, and None until they are trained."""
-    description = {"format": _FORMAT, "sha256": sha256, "model": config}
-    write_whole(folder / CONFIG, json.dumps(description, indent=2).encode() + b"\n")
+@dataclass(frozen=True)
+class SavedConfig:
+    """What ``config.json`` says.
+
+    Args:
+        format: which version of this file it is.
+        model: the config of the model, as a dict of today's format.
+        sha256: checksum of the weights beside it; None until they are trained.
+        run: fingerprint of the run that the model belongs to; None for a model saved by itself.
+    """
+
+    format: str
+    model: Mapping[str, Any]
+    sha256: str | None = None
+    run: str | None = None
 
 
-def write_model(folder: Path, config: dict[str, Any], state: dict[str, Tensor]) -> None:
+def write_sealed(file: Path, content: Mapping[str, Any]) -> None:
+    """JSON with a checksum over all that it says."""
+    # What JSON makes of the content is what a reader will see: lists for tuples, text for the names of numbers.
+    plain = json.loads(json.dumps(content))
+    sealed = {**plain, _SEAL: _seal(plain)}
+    write_whole(file, json.dumps(sealed, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def unsealed(data: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The content of a file that :func:`write_sealed` wrote.
+
+    Raises:
+        ValueError: one sentence: it is not the content that was written.
+    """
+    content = {name: value for name, value in data.items() if name != _SEAL}
+    if data.get(_SEAL) != _seal(content):
+        raise ValueError(f"{file} does not match its checksum: it is torn or was changed")
+    return content
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return checksum(json.dumps(content, sort_keys=True).encode())
+
+
+def write_config(folder: Path, config: Mapping[str, Any], sha256: str | None = None, run: str | None = None) -> None:
+    """``config.json``, as :class:`SavedConfig` reads it."""
+    write_sealed(folder / CONFIG, {"format": _FORMAT, "sha256": sha256, "run": run, "model": config})
+
+
+def claim_config(folder: Path, run: str) -> None:
+    """Have the ``config.json`` of a run that goes on name it by today's fingerprint, in today's format."""
+    saved = read_saved(folder)
+    if saved.format != _FORMAT or saved.run != run:
+        write_config(folder, saved.model, saved.sha256, run)
+
+
+def write_model(folder: Path, config: dict[str, Any], state: dict[str, Tensor], run: str | None = None) -> None:
     """Write the weights first, then the config with their checksum, so that a torn write is noticed."""
     weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
     write_whole(folder / WEIGHTS, weights)
-    write_config(folder, config, checksum(weights))
+    write_config(folder, config, checksum(weights), run)
 
 
 def is_untrained_config(file: Path) -> bool:
     """Whether a file is a config of ours whose weights were never written."""
     try:
-        content = json.loads(file.read_bytes())
+        content = read_json(file)
     except (OSError, ValueError):
         return False
-    return isinstance(content, dict) and content.get("format") == _FORMAT and content.get("sha256") is None
+    return content.get("format") in (_FORMAT, _SECOND_FORMAT) and content.get("sha256") is None
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -51,7 +107,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         ValueError: one sentence: the folder holds no config of ours.
     """
-    return _described(folder)["model"]  # type: ignore[no-any-return]
+    return dict(read_saved(folder).model)
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -60,27 +116,49 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Raises:
         ValueError: the folder holds no model of ours, or its weights are not the ones that were saved.
     """
-    description = _described(folder)
-    return description["model"], _weights(folder, description)
+    saved = read_saved(folder)
+    return dict(saved.model), _weights(folder, saved)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """The weights alone, checked against their checksum."""
-    return _weights(folder, _described(folder))
+    return _weights(folder, read_saved(folder))
 
 
-def _weights(folder: Path, description: dict[str, Any]) -> dict[str, Tensor]:
+def read_saved(folder: Path) -> SavedConfig:
+    """``config.json``, checked.
+
+    Raises:
+        ValueError: one sentence: there is none, it is none of ours, or it is not as it was written.
+    """
+    file = folder / CONFIG
+    if not folder.exists():
+        raise ValueError(
+            f"{folder} does not exist; expected a folder of this machine with a model that save_pretrained or a "
+            "training wrote: nothing is downloaded, and the weights that come with tokengt are presets of its training"
+        )
+    if not file.is_file():
+        raise ValueError(f"{folder} is no saved tokengt model: {CONFIG} is missing")
+    data = read_json(file)
+    written = data.get("format")
+    if written not in (_FORMAT, _SECOND_FORMAT, _FIRST_FORMAT):
+        raise ValueError(f"{file} has format {written!r}; expected {_FORMAT!r}")
+    saved = from_dict(SavedConfig, unsealed(data, file) if written == _FORMAT else data, str(file))
+    return replace(saved, model=model_from_v1(saved.model)) if written == _FIRST_FORMAT else saved
+
+
+def _weights(folder: Path, saved: SavedConfig) -> dict[str, Tensor]:
     file = folder / WEIGHTS
     if not file.is_file():
         raise ValueError(f"{folder} is no saved tokengt model: {WEIGHTS} is missing")
     content = file.read_bytes()
-    if checksum(content) != description.get("sha256"):
+    if checksum(content) != saved.sha256:
         raise ValueError(f"{file} does not match its checksum: it is torn or was changed")
     try:
         state = load(content)
     except SafetensorError as error:
         raise ValueError(f"{file} is no safetensors file: {error}") from error
-    return rename_old_keys(state) if description["format"] == _FIRST_FORMAT else state
+    return rename_old_keys(state) if saved.format == _FIRST_FORMAT else state
 
 
 def restore(
@@ -89,7 +167,11 @@ def restore(
     """A model that ``build`` makes, with these weights in their precision, in evaluation mode.
 
     ``folder`` is where they came from, for the error.
+
+    Raises:
+        ValueError: the weights are those of another model, or some of them are no finite numbers.
     """
+    _check_shapes(build, state, folder)
     model = build()
     try:
         model.to(next((t.dtype for t in state.values() if t.is_floating_point()), torch.float32))
@@ -97,20 +179,31 @@ def restore(
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{folder}: {CONFIG} does not describe the weights beside it ({reason})") from error
+    _check_finite(model, folder)
     return model.to(device).eval()
 
 
-def _described(folder: Path) -> dict[str, Any]:
-    file = folder / CONFIG
-    if not file.is_file():
-        raise ValueError(f"{folder} is no saved tokengt model: {CONFIG} is missing")
-    try:
-        description = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not valid JSON: {error}") from error
-    written = description.get("format") if isinstance(description, dict) else None
-    if written not in (_FORMAT, _FIRST_FORMAT) or not isinstance(description.get("model"), dict):
-        raise ValueError(f"{file} has format {written!r}; expected {_FORMAT!r}")
-    if written == _FIRST_FORMAT:
-        return {**description, "model": model_from_v1(description["model"])}
-    return description  # type: ignore[no-any-return]
+def _check_finite(model: "Model", folder: Path) -> None:
+    """Refuse weights that would make every prediction NaN; a buffer, such as a mask, may be infinite."""
+    learned = dict(model.named_parameters())
+    for name, tensor in model.state_dict().items():
+        if bool(torch.isnan(tensor).any()) or (name in learned and bool(torch.isinf(tensor).any())):
+            raise ValueError(
+                f"{folder / WEIGHTS} holds infinite or undefined numbers in {name}, so the model cannot predict; "
+                "train it again with a lower learning rate"
+            )
+
+
+def _check_shapes(build: Callable[[], "Model"], state: dict[str, Tensor], folder: Path) -> None:
+    """Refuse a config of other sizes than the weights before memory is taken for it.
+
+    On the meta device tensors have shapes and no memory.
+    """
+    with torch.device("meta"):
+        planned = build().state_dict()
+    for name in planned | state:
+        here, there = (list(each[name].shape) if name in each else "absent" for each in (planned, state))
+        if here != there:
+            raise ValueError(
+                f"{folder}: {CONFIG} does not describe the weights beside it ({name} is {there}, expected {here})"
+            )

@@ -56,6 +56,8 @@ class TwoLayersConfig(ModelConfig):
         for name in ("dropout", "feature_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
+        if self.level not in ("graph", "node"):
+            raise ValueError(f"level is {self.level!r}; expected graph or node, the rows that a {self.name} predicts")
 
     def fit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
         return replace(self.refit(data, out_dim), node_features=spec_of(data, "node_features"))

@@ -1,13 +1,17 @@
 """Graphs by name: pairs that are not isomorphic, and how hard it is to see that."""
 
 from collections.abc import Iterable
+from itertools import permutations, product
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from tokengt.graph import Graph
+
+# All numberings of all graphs of 7 nodes are tried within seconds; there are 12,346 classes of 8 nodes.
+_MOST_LISTED = 7
 
 
 class GraphPair(NamedTuple):
@@ -62,6 +66,40 @@ def circular_skip_link(num_nodes: int, skip: int) -> Graph:
     if not 2 <= skip < num_nodes - 1 or 2 * skip == num_nodes:
         raise ValueError(f"skip is {skip}; expected 2 to {num_nodes - 2} and not half of num_nodes {num_nodes}")
     return undirected(num_nodes, ((u, (u + step) % num_nodes) for u in range(num_nodes) for step in (1, skip)))
+
+
+def all_graphs(num_nodes: int) -> list[Graph]:
+    """One graph of every isomorphism class: 1, 2, 4, 11, 34, 156 and 1,044 of them for 1 to 7 nodes.
+
+    A graph is one bit per pair of nodes. Its class is told by the smallest number that these bits make in any numbering
+    of the nodes. Every graph of n nodes is one of n - 1 nodes and a last node with some neighbours.
+    """
+    if not 1 <= num_nodes <= _MOST_LISTED:
+        raise ValueError(f"num_nodes is {num_nodes}; expected 1 to {_MOST_LISTED}, as there are too many larger graphs")
+    bits = torch.zeros(1, 0, dtype=torch.bool)
+    for count in range(2, num_nodes + 1):
+        last = torch.tensor(list(product((False, True), repeat=count - 1)))
+        grown = torch.cat([bits.repeat_interleave(len(last), 0), last.repeat(len(bits), 1)], 1)
+        codes = torch.unique(_smallest_codes(grown, count))
+        bits = (codes[:, None] >> torch.arange(grown.shape[1])) % 2 == 1
+    pairs = _node_pairs(num_nodes)
+    return [undirected(num_nodes, (pair for pair, on in zip(pairs, row, strict=True) if on)) for row in bits.tolist()]
+
+
+def _node_pairs(num_nodes: int) -> list[tuple[int, int]]:
+    """All pairs u < v, by v: those of fewer nodes come first."""
+    return [(u, v) for v in range(num_nodes) for u in range(v)]
+
+
+def _smallest_codes(bits: Bool[Tensor, "graphs pairs"], num_nodes: int) -> Int[Tensor, " graphs"]:
+    pairs = _node_pairs(num_nodes)
+    place = {frozenset(pair): where for where, pair in enumerate(pairs)}
+    values = 2 ** torch.arange(len(pairs))
+    smallest = torch.full((len(bits),), 2 ** len(pairs))
+    for new in permutations(range(num_nodes)):
+        moved = [place[frozenset((new[u], new[v]))] for u, v in pairs]
+        smallest = torch.minimum(smallest, (bits[:, moved] * values).sum(1))
+    return smallest
 
 
 def named_pairs() -> list[GraphPair]:

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tokengt.models.tokengt.guard import widened
 from tokengt.theory.partitions import (
     PatternSplit,
     bell_number,
@@ -63,12 +64,22 @@ class EquivariantLinear(nn.Module):
     @torch.no_grad()
     def reset_parameters(self, expected_nodes: int) -> None:
         """Zero biases; normal weights, w_mu divided by the keys a query of mu has among ``expected_nodes`` nodes."""
-        strings = patterns(self.in_order + self.out_order)
-        keys = torch.tensor([max(1, count_keys(mu, self.out_order, expected_nodes)) for mu in strings])
-        terms = len(strings) / len(patterns(self.out_order))
-        self.weight.normal_(std=(terms * self.weight.shape[1]) ** -0.5)
-        self.weight.div_(keys.to(self.weight.device)[:, None, None])
+        self.weight.normal_(std=self._deviation)
+        self.weight.div_(self._keys(expected_nodes).to(self.weight.device)[:, None, None])
         self.bias.zero_()
+
+    def deviations(self, expected_nodes: int) -> Float[Tensor, " patterns"]:
+        """Of every w_mu as :meth:`reset_parameters` draws it, in float64."""
+        return self._deviation / self._keys(expected_nodes).double()
+
+    @property
+    def _deviation(self) -> float:
+        terms = bell_number(self.in_order + self.out_order) / bell_number(self.out_order)
+        return float((terms * self.weight.shape[1]) ** -0.5)
+
+    def _keys(self, expected_nodes: int) -> Int[Tensor, " patterns"]:
+        strings = patterns(self.in_order + self.out_order)
+        return torch.tensor([max(1, count_keys(mu, self.out_order, expected_nodes)) for mu in strings])
 
     def forward(
         self, x: Float[Tensor, "in_tuples in_dim"], source: Tuples, target: Tuples
@@ -157,12 +168,31 @@ class IGNConfig:
             raise ValueError(f"activation is {self.activation!r}; expected one of {', '.join(ACTIVATIONS)}")
 
 
-class InvariantGraphNetwork(nn.Module):
-    """F_k of Definition 1 (Eq. 1): one vector per graph, the same whichever way its nodes are numbered."""
+@dataclass(frozen=True)
+class InputDomain:
+    """The inputs that written weights are right for: graphs of up to ``max_nodes`` nodes with |X| <= input_bound."""
 
-    def __init__(self, config: IGNConfig) -> None:
+    max_nodes: int
+    input_bound: float
+
+    def check(self, x: Float[Tensor, "tuples dim"], tuples: Tuples) -> None:
+        most, size = int(tuples.nodes.host_lengths.max()), float(x.detach().abs().max())
+        if most > self.max_nodes or not size <= widened(self.input_bound, x.dtype):
+            raise ValueError(
+                f"a graph of {most} nodes and an input of size {size:g}; this network was made for at most "
+                f"{self.max_nodes} nodes and |X| up to {self.input_bound:g}, and is wrong beyond"
+            )
+
+
+class InvariantGraphNetwork(nn.Module):
+    """F_k of Definition 1 (Eq. 1): one vector per graph, the same whichever way its nodes are numbered.
+
+    ``domain`` is None for a network that takes any input. One whose weights were written for some refuses others.
+    """
+
+    def __init__(self, config: IGNConfig, domain: InputDomain | None = None) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.domain = config, domain
         order, nodes = config.order, config.expected_nodes
         self.activation = ACTIVATIONS[config.activation]()
         self.layers = nn.ModuleList(
@@ -178,6 +208,8 @@ class InvariantGraphNetwork(nn.Module):
 
     def forward(self, x: Float[Tensor, "tuples dim"], tuples: Tuples) -> Float[Tensor, "graphs out"]:
         """X^(0) on dense tuples, or on the tokens of sparse graphs, to F_k(X)."""
+        if self.domain is not None and x.numel():
+            self.domain.check(x, tuples)
         for place, layer in enumerate(self.layers):
             x = layer(x if place == 0 else self.activation(x), tuples, tuples)
         out: Tensor = self.mlp(self.invariant(x, tuples, tuples.graphs))

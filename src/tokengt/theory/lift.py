@@ -21,7 +21,8 @@ def lift_ign(ign: InvariantGraphNetwork) -> InvariantGraphNetwork:
     """
     config, order = ign.config, ign.config.order
     lifted = InvariantGraphNetwork(
-        IGNConfig(order + 1, config.dims, config.activation, config.invariant_dim, config.mlp_dims, config.out_dim)
+        IGNConfig(order + 1, config.dims, config.activation, config.invariant_dim, config.mlp_dims, config.out_dim),
+        ign.domain,
     ).to(ign.invariant.weight)
     for old, new in zip([*ign.layers, ign.invariant], [*lifted.layers, lifted.invariant], strict=True):
         assert isinstance(old, EquivariantLinear)

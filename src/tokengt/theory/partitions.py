@@ -99,6 +99,7 @@ def join_pattern(split: PatternSplit) -> EqualityPattern:
     return joined
 
 
+@cache
 def count_keys(pattern: EqualityPattern, query_order: int, num_nodes: int) -> int:
     """How many j in [n]^k make (i, j) one of mu, the same for every i of its query pattern: a row sum of B^mu.
 

@@ -8,16 +8,26 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import mean, stdev
 
 from tokengt.models.contract import Description
 from tokengt.training.tasks import Task
 
 FEW_LABELS = 100
+LINEAR = "a linear model on fingerprints"
 _HEADINGS = {
     "regression": "numbers in the units of the training file, which the file does not name",
     "binary": "the probability of a 1",
     "multiclass": "a probability for each class",
 }
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One fold of a cross-validation: rows of each part, and training labels of each target."""
+
+    counts: Mapping[str, int]
+    train_labels: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -27,17 +37,20 @@ class CardFacts:
     Args:
         task: what is predicted.
         level: what a prediction is made for: a "graph" (a molecule, when ``molecules``), a "node" or an "edge".
-        source: name of the data file, without its folder.
-        sha256: its checksum.
+        source: name of the data file, without its folder; None for graphs that were in memory.
+        sha256: its checksum; for graphs in memory that of their packed arrays.
         rows: how many records it holds.
         rejected: how many of them could not be read.
         split: how the parts were made, in words, such as "random, seed 0" or "by the column `set`".
         counts: rows of each part, such as ``{"train": 902, "valid": 113, "test": 113}``.
-        train_labels: training labels of each target, in the order of ``task.names``.
+        train_labels: training labels of each target, in the order of ``task.names``; of folds, the fewest.
+        folds: of a cross-validation, its folds; ``counts`` then say nothing.
+        alone: metrics of each model of several on its own test part.
         model: the model in words: its name, and rows for the table of settings.
         parameters: trained numbers in one model.
         test: metrics on the test part, if it has rows.
         floor: the same metrics of ``task.floor``, which knows nothing but the training labels.
+        linear: the same metrics of a linear model on fingerprints, where there is one.
         settings: the training settings that matter, by name.
         versions: programs by name, such as ``{"tokengt": "0.1.0", "torch": "2.13"}``.
         molecules: whether the data are molecules.
@@ -51,7 +64,7 @@ class CardFacts:
 
     task: Task
     level: str
-    source: str
+    source: str | None
     sha256: str
     rows: int
     rejected: int
@@ -62,12 +75,15 @@ class CardFacts:
     parameters: int
     test: Mapping[str, float] | None = None
     floor: Mapping[str, float] | None = None
+    linear: Mapping[str, float] | None = None
     settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     molecules: bool = False
     text_column: str | None = None
     descriptors: tuple[str, ...] = ()
     members: int = 1
+    folds: tuple[Fold, ...] = ()
+    alone: tuple[Mapping[str, float], ...] = ()
     shared: int = 0
     unseen_elements: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -95,21 +111,38 @@ def card_warnings(facts: CardFacts) -> list[str]:
     warnings = []
     thing = _thing(facts)
     metric = facts.task.metric
+    split = "the split" if not facts.folds else "the first fold"
     if facts.test and math.isnan(facts.test[metric]):
         warnings.append(f"The test part cannot tell how good this model is: {metric} is not defined there.")
     elif facts.test and facts.floor and not facts.task.is_better(facts.test[metric], facts.floor.get(metric)):
         warnings.append(f"On the test part this model is no better than the floor ({metric}): do not use it.")
+    elif facts.test and facts.linear and facts.task.is_better(facts.linear[metric], facts.test[metric]):
+        warnings.append(
+            f"On the test part {LINEAR} is better than this model ({metric} {_number(facts.linear[metric])} against "
+            f"{_number(facts.test[metric])}): try a simpler model, other settings or more data."
+        )
     if facts.shared:
         things = "Molecules" if facts.molecules else "Graphs"
         warnings.append(
-            f"{things} that stand in more than one part of the split: {facts.shared:,}; the metrics flatter the model."
+            f"{things} that stand in more than one part of {split}: {facts.shared:,}; the metrics flatter the model."
         )
     for element, count in facts.unseen_elements.items():
-        warnings.append(f"{element} occurs in {_count(count, thing)} of the other parts but in none of training.")
+        where = "training" if not facts.folds else "training in the first fold"
+        warnings.append(f"{element} occurs in {_count(count, thing)} of the other parts but in none of {where}.")
     for name, labels in zip(facts.task.names, facts.train_labels, strict=True):
         if labels < FEW_LABELS:
             warnings.append(f"{_code(name)} has only {_count(labels, 'training label')}.")
     return [*warnings, *facts.notes]
+
+
+def censored_notes(censored: Mapping[str, int]) -> tuple[str, ...]:
+    """What a reader must know of targets for which so many rows had a bound such as ``>3.69`` and no number."""
+    return tuple(
+        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, which cannot be learned "
+        "from: values beyond the bounds are missing from training and test, and predictions are biased away from them."
+        for name, count in censored.items()
+        if count
+    )
 
 
 def _header(facts: CardFacts) -> str:
@@ -121,7 +154,7 @@ def _header(facts: CardFacts) -> str:
     for key, values in (("tags", tags), ("metrics", metrics)):
         lines += [f"{key}:", *(f"- {value}" for value in values)]
     # A file name may hold quotes or colons, which YAML would misread; every JSON string is a valid YAML string.
-    return "\n".join([*lines, f"training_file: {json.dumps(facts.source, ensure_ascii=False)}", "---"])
+    return "\n".join([*lines, f"training_file: {json.dumps(facts.source or 'in memory', ensure_ascii=False)}", "---"])
 
 
 def _predicted(facts: CardFacts) -> str:
@@ -139,31 +172,61 @@ def _results(facts: CardFacts) -> str:
         return "No test part was held out, so nothing is known about new data."
     means = [name for name in facts.test if "/" not in name]
     floor = facts.floor or {}
-    heads = ["metric", "test", *(["floor"] if floor else [])]
-    rows = [[name, _number(facts.test[name]), *([_number(floor.get(name))] if floor else [])] for name in means]
-    parts = [_table(heads, rows)]
+    columns = {"test": [_number(facts.test[name]) for name in means]}
+    if facts.alone:
+        columns["each model alone"] = [_spread([scores.get(name) for scores in facts.alone]) for name in means]
+    for beside, values in (("linear", facts.linear), ("floor", floor)):
+        if values:
+            columns[beside] = [_number(values.get(name)) for name in means]
+    parts = [_table(["metric", *columns], list(zip(means, *columns.values(), strict=True)))]
+    if facts.folds:
+        parts.append(
+            f"Every row is a test row of one of the {len(facts.folds)} folds, predicted by models of that fold."
+        )
+    if facts.alone:
+        part = "the test part of its fold" if facts.folds else "the test part"
+        parts.append(f"Each model alone: mean ± standard deviation over the {len(facts.alone)} models, each on {part}.")
+    if facts.linear:
+        how = "ridge regression" if facts.task.kind == "regression" else "logistic regression"
+        parts.append(
+            f"Linear is {LINEAR}: {how} on counts of atoms with their neighbours up to two bonds away, fitted to the "
+            "same training part."
+        )
     if floor:
         what = "mean of the training labels" if facts.task.kind == "regression" else "frequencies in training"
         parts.append(f"The floor predicts the {what} for everything.")
     if len(facts.task.names) > 1:
-        parts.append("Means over the targets; an empty cell has too few labels for its metric.")
+        averaged = (
+            ", so that rmse is a mean of RMSEs and not one over all labels" if facts.task.kind == "regression" else ""
+        )
+        parts.append(
+            f"Each metric is worked out for every target and then averaged over the targets{averaged}; an empty "
+            "cell has too few labels for its metric."
+        )
         keys = [[_code(n), *(_number(facts.test.get(f"{m}/{n}"), "") for m in means)] for n in facts.task.names]
         parts.append(_table(["target", *means], keys))
     return "\n\n".join(parts)
 
 
 def _data(facts: CardFacts) -> str:
-    parts = ", ".join(f"{count:,} {name}" for name, count in facts.counts.items())
-    lines = [
-        f"File: {_code(facts.source)}, {_count(facts.rows, 'row')}, {facts.rejected:,} rejected "
-        "(`rejected.csv` in the store says which and why)"
-        if facts.rejected
-        else f"File: {_code(facts.source)}, {_count(facts.rows, 'row')}, none rejected",
-        f"SHA-256: `{facts.sha256}`",
-        f"Split: {facts.split}; {parts}",
+    rejected = f"{facts.rejected:,} rejected (`rejected.csv` in the store says which and why)"
+    file = f"File: {_code(facts.source or '')}, {_count(facts.rows, 'row')}, "
+    file += rejected if facts.rejected else "none rejected"
+    folds = facts.folds or (Fold(facts.counts, facts.train_labels),)
+    parts = ", ".join(f"{_range([fold.counts[name] for fold in folds])} {name}" for name in folds[0].counts)
+    labels = [
+        f"{_code(name)} {_range([fold.train_labels[place] for fold in folds])}"
+        for place, name in enumerate(facts.task.names)
     ]
-    labels = [f"{_code(name)} {n:,}" for name, n in zip(facts.task.names, facts.train_labels, strict=True)]
-    return _bullets([*lines, f"Training labels: {', '.join(labels)}"])
+    each = " in each fold" if facts.folds else ""
+    return _bullets(
+        [
+            file if facts.source is not None else f"Graphs in memory: {facts.rows:,}",
+            f"SHA-256{'' if facts.source is not None else ' of their packed arrays and labels'}: `{facts.sha256}`",
+            f"Split: {facts.split}; {parts}{each}",
+            f"Training labels{each}: {', '.join(labels)}",
+        ]
+    )
 
 
 def _use(facts: CardFacts) -> str:
@@ -226,6 +289,19 @@ def _bullets(lines: Sequence[str]) -> str:
 
 def _number(value: float | None, missing: str = "undefined") -> str:
     return missing if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    """Mean ± standard deviation of the values that are defined."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    if len(known) < 2:
+        return "undefined"
+    return f"{mean(known):.4g} ± {stdev(known):.2g}"
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _count(number: int, thing: str) -> str:

@@ -1,12 +1,17 @@
 """How a model is trained: one frozen config, each field can be set by ``--set training.FIELD=VALUE``."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from tokengt.config import near
 from tokengt.data.batching import BatchingConfig
+from tokengt.training.tasks import METRIC_ALIASES, METRICS
 
 Schedule = Literal["cosine", "linear", "constant"]
 Precision = Literal["auto", "float32", "bfloat16", "float64"]
+Loss = Literal["mse", "mae", "huber", "cross_entropy"]
+# Whole numbers above this are slips of the pen; far larger ones could not be counted with.
+_LARGEST = 2**31
 
 
 @dataclass(frozen=True)
@@ -26,12 +31,16 @@ class TrainingConfig:
         schedule: how it falls afterwards: to 0 along a cosine or a line, or not at all.
         clip: largest norm of the gradient; 0 for no clipping.
         ema: decay of the exponential moving average of the weights that is validated and kept; 0 for none.
+        metric: the validation metric that chooses the best epoch and is reported first, such as mae or spearman for
+            numbers, average_precision (or prc) for yes or no; None for the usual one of the task.
+        loss: what training makes small: mse, mae or huber for numbers, cross_entropy for classes; None for the first.
         patience: epochs without a better validation metric after which training stops; 0 for never.
         precision: "auto" is bfloat16 (mixed) on a GPU and float32 on a CPU.
         compile: put the Transformer's blocks through ``torch.compile``: a wait at the start, then faster on a GPU.
         cuda_graphs: with ``compile``, on one GPU: record the encoder's kernels and replay them, so that the host keeps
             up. Batches are filled up to one of few sizes for this, by half a percent of their tokens on average.
-        checkpoint_seconds: longest time between two checkpoints; one is written after every epoch anyway.
+        checkpoint_seconds: time between two checkpoints, which are written beside training, and at its end. A resumed run
+            repeats the unbroken one from any of them, so that more of them save time after a kill and nothing else.
     """
 
     epochs: int = 0
@@ -45,6 +54,8 @@ class TrainingConfig:
     schedule: Schedule = "cosine"
     clip: float = 1.0
     ema: float = 0.0
+    metric: str | None = field(default=None, metadata={"late": True})
+    loss: Loss | None = field(default=None, metadata={"late": True})
     patience: int = 0
     precision: Precision = "auto"
     compile: bool = False
@@ -66,9 +77,14 @@ class TrainingConfig:
             if not value >= low or (high is not None and value >= high):
                 below = "" if high is None else f" and below {high}"
                 raise ValueError(f"training.{name} is {value}; expected {low} or more{below}")
+        for name in ("epochs", "batch_size", "batch_tokens", "patience"):
+            if getattr(self, name) > _LARGEST:
+                raise ValueError(f"training.{name} is {getattr(self, name)}; expected at most {_LARGEST:,}")
         for name, allowed in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+        if self.metric is not None:
+            object.__setattr__(self, "metric", _metric_name(self.metric))
         _ = self.batching  # Building it checks batch_size, batch_tokens and accumulate.
 
     def for_graphs(self, count: int, *, begun: bool = False) -> "TrainingConfig":
@@ -86,3 +102,14 @@ class TrainingConfig:
     @property
     def batching(self) -> BatchingConfig:
         return BatchingConfig(self.batch_size, self.batch_tokens, self.accumulate)
+
+
+def _metric_name(written: str) -> str:
+    """A metric of some kind of task, by the name that we have for it; which kind it must be is not known yet."""
+    name = written.strip().lower().replace("-", "_")
+    name = METRIC_ALIASES.get(name, name)
+    known = {metric: None for metrics in METRICS.values() for metric in metrics}
+    if name not in known:
+        meant = near(name, (*known, *METRIC_ALIASES))
+        raise ValueError(f"training.metric is {written!r}{meant}; expected one of {', '.join(known)}")
+    return name

@@ -24,7 +24,7 @@ from tokengt.draws import chain
 from tokengt.files import remove_leftovers
 from tokengt.models.contract import Model
 from tokengt.models.passes import keep_norms
-from tokengt.training.checkpoint import Checkpoint, read_newest, write_checkpoint, write_last
+from tokengt.training.checkpoint import Checkpoint, CheckpointWriter, read_newest
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
@@ -86,6 +86,7 @@ class Trainer:
         config = config.for_graphs(len(parts.train.places))
         self.fabric, self.task, self.config, self.seed = fabric, task, config, seed
         self.folder = None if folder is None else folder / "checkpoints"
+        self._writer = CheckpointWriter(self.folder) if self.folder is not None and fabric.is_global_zero else None
         self.fingerprint, self.on_epoch, self.warn = fingerprint, on_epoch, warn
         self.progress = progress or Progress(config.epochs, quiet=True)
         self.model = model.double() if config.precision == "float64" else model
@@ -117,7 +118,6 @@ class Trainer:
         """Train to the end; leaves the best weights of the run in the model."""
         if self.folder is not None and self.fabric.is_global_zero:
             remove_leftovers(self.folder / "last.safetensors")
-            remove_leftovers(self.folder / "best.safetensors")
         if resume:
             self._restore()
         self.on_epoch(self.state.records)
@@ -126,7 +126,11 @@ class Trainer:
             try:
                 while not self.state.finished:
                     self._epoch()
+                if self._writer is not None:
+                    self._writer.wait()
             finally:
+                if self._writer is not None:
+                    self._writer.close()
                 self.progress.close()
                 forget(self.fast)
         self._load_weights(self.best)
@@ -217,13 +221,17 @@ class Trainer:
             better = not self.best or self._is_better(value, loss)
             if better:
                 state.best_epoch, state.best_value, state.best_loss = state.epoch, value, loss
-                self.best = {name: whole(tensor).clone() for name, tensor in self.model.state_dict().items()}
+                self.best = self._weights()
+        if state.epoch == 1 and value is not None and math.isnan(value):
+            self.warn(
+                f"{self.task.metric} is not defined on the validation part, such as where its labels are all alike; "
+                "the epoch with the lowest validation loss is kept instead"
+            )
         state.records.append(record)
         patient = not self.config.patience or state.epoch - state.best_epoch < self.config.patience
         state.finished = state.epoch >= self.config.epochs or not patient
-        if better:
-            self._write("best", Checkpoint(self.best, {"epoch": state.epoch, "value": value}))
-        self._save()
+        if self._overdue() or state.finished:
+            self._save()
         self.on_epoch(state.records)
         notes = {"loss": f"{mean_loss:.3g}"} | (
             {} if value is None else {self.task.metric: f"{value:.4g} (best {state.best_value:.4g})"}
@@ -234,11 +242,12 @@ class Trainer:
         """By the metric, and where that cannot decide by the loss.
 
         A few validation rows tie often (every ROC-AUC of 1 is alike). The mean error of several targets is that of
-        the one with the largest numbers; their scaled loss is not.
+        the one with the largest numbers; their scaled loss is not, so it decides unless a metric was asked for.
         """
         best, least = self.state.best_value, self.state.best_loss
         falls = loss is not None and least is not None and loss < least
-        if value is None or (self.task.kind == "regression" and len(self.task.names) > 1):
+        of_many = self.task.kind == "regression" and len(self.task.names) > 1
+        if value is None or (of_many and self.config.metric is None):
             return value is None or falls
         tied = value == best or (math.isnan(value) and (best is None or math.isnan(best)))
         return self.task.is_better(value, best) or (tied and falls)
@@ -305,7 +314,9 @@ class Trainer:
             yield
 
     def _overdue(self) -> bool:
+        """Whether the last checkpoint is old and written; all processes hear what the first one says."""
         late = time.monotonic() - self._saved_at > self.config.checkpoint_seconds
+        late = late and not (self._writer is not None and self._writer.busy)
         return bool(self.fabric.broadcast(late)) if self.fabric.world_size > 1 else late
 
     def _save(self) -> None:
@@ -316,18 +327,17 @@ class Trainer:
                 tensors[f"optimizer.{number}.{name}"] = whole(value)
         if self.average is not None:
             tensors |= {f"average.{number}": whole(value) for number, value in enumerate(self.average.values)}
-        tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
+        if not self._best_is_here:
+            tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
         state = asdict(self.state) | {"fingerprint": self.fingerprint, "environment": self._environment}
-        self._write("last", Checkpoint(tensors, state))
+        if self._writer is not None:
+            self._writer.put(Checkpoint(tensors, state))
         self._saved_at = time.monotonic()
 
-    def _write(self, name: str, checkpoint: Checkpoint) -> None:
-        if self.folder is None or not self.fabric.is_global_zero:
-            return
-        if name == "last":
-            write_last(self.folder, checkpoint)
-        else:
-            write_checkpoint(self.folder / f"{name}.safetensors", checkpoint)
+    @property
+    def _best_is_here(self) -> bool:
+        """Whether the best weights are those of this moment, so that a checkpoint holds them already."""
+        return self.state.step_in_epoch == 0 and self.state.best_epoch == self.state.epoch > 0
 
     def _restore(self) -> None:
         if self.folder is None:
@@ -345,13 +355,20 @@ class Trainer:
         if changed:
             self.warn(f"resumed elsewhere ({'; '.join(changed)}): the last bits may differ from an unbroken run")
         self.state = State(**state)
-        self.best = checkpoint.under("best")
         self._load_weights(checkpoint.under("model"))
         for number, parameter in enumerate(self.parameters):
             self._load_optimizer(parameter, checkpoint.under(f"optimizer.{number}"))
         if self.average is not None:
             for number, value in enumerate(self.average.values):
                 load_into(value, checkpoint.tensors[f"average.{number}"])
+        self.best = checkpoint.under("best")
+        if self._best_is_here:
+            with self._kept_weights():
+                self.best = self._weights()
+
+    def _weights(self) -> dict[str, Tensor]:
+        """A copy of the model's weights, put together where they are sharded."""
+        return {name: whole(tensor).clone() for name, tensor in self.model.state_dict().items()}
 
     def _load_weights(self, weights: dict[str, Tensor]) -> None:
         for name, tensor in self.model.state_dict().items():

@@ -1,6 +1,6 @@
 """How good predictions are, by the measures people compare: NumPy only, missing labels (NaN) left out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from jaxtyping import Float
@@ -24,10 +24,12 @@ def metrics(
     """
     predicted, labels = to_numpy(predictions), to_numpy(targets)
     if task.kind == "multiclass":
-        return _multiclass(predicted, labels[:, 0])
+        values = _multiclass(predicted, labels[:, 0])
+        return {name: values[name] for name in _first(task.metric, values)}
     measures = _REGRESSION if task.kind == "regression" else _BINARY
     means, parts = {}, {}
-    for name, measure in measures.items():
+    for name in _first(task.metric, _USUAL[task.kind]):
+        measure = measures[name]
         scores: dict[str, float] = {}
         for column, target in enumerate(task.names):
             # A model that diverged has infinite errors: they are its metric, so NumPy need not warn about them.
@@ -38,6 +40,10 @@ def metrics(
         means[name] = float(np.mean(list(scores.values()))) if scores else float("nan")
         parts.update({f"{name}/{target}": value for target, value in scores.items()})
     return means if len(task.names) == 1 else {**means, **parts}
+
+
+def _first(name: str, names: Iterable[str]) -> list[str]:
+    return [name, *(other for other in names if other != name)]
 
 
 def describe(values: Mapping[str, float]) -> str:
@@ -71,6 +77,26 @@ def r2(predicted: Array, labels: Array) -> float | None:
     return float(1 - np.sum((predicted - labels) ** 2) / np.sum((labels - labels.mean()) ** 2))
 
 
+def spearman(predicted: Array, labels: Array) -> float | None:
+    """The correlation of the ranks, equal values sharing the mean of theirs; undefined when all labels are equal.
+
+    Predictions that are all equal rank nothing: 0.
+    """
+    if len(labels) < 2 or labels.min() == labels.max():
+        return None
+    if np.isnan(predicted).any():
+        return float("nan")
+    ours, theirs = (_midranks(values) - (len(values) + 1) / 2 for values in (predicted, labels))
+    spread = float(np.sqrt((ours**2).sum() * (theirs**2).sum()))
+    return float((ours * theirs).sum() / spread) if spread else 0.0
+
+
+def _midranks(values: Array) -> Array:
+    """Ranks from 1; equal values share the mean of theirs."""
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray(np.cumsum(sizes) - (sizes - 1) / 2)[group]
+
+
 def roc_auc(scores: Array, labels: Array) -> float | None:
     """The chance that a positive scores above a negative, a tie counting half (Mann-Whitney with midranks)."""
     positives = int(labels.sum())
@@ -79,9 +105,7 @@ def roc_auc(scores: Array, labels: Array) -> float | None:
         return None
     if np.isnan(scores).any():
         return float("nan")
-    _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
-    midranks = np.cumsum(sizes) - (sizes - 1) / 2
-    rank_sum = float(midranks[group][labels == 1].sum())
+    rank_sum = float(_midranks(scores)[labels == 1].sum())
     return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
 
 
@@ -99,6 +123,16 @@ def average_precision(scores: Array, labels: Array) -> float | None:
 def accuracy(probabilities: Array, labels: Array) -> float | None:
     """The share on the right side of one half; a NaN is on neither."""
     return float(np.mean(np.where(labels == 1, probabilities >= 0.5, probabilities < 0.5))) if len(labels) else None
+
+
+def cross_entropy(probabilities: Array, labels: Array) -> float | None:
+    """The mean of -log of the probability that the label was given, in nats."""
+    return _surprise(np.where(labels == 1, probabilities, 1 - probabilities)) if len(labels) else None
+
+
+def _surprise(chosen: Array) -> float:
+    # The smallest positive number stands for a probability of 0, so that a certain mistake does not cost infinity.
+    return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
 
 def roc_curve(scores: Array, labels: Array) -> tuple[Array, Array]:
@@ -136,14 +170,20 @@ def _multiclass(predicted: Array, labels: Array) -> dict[str, float]:
     f1 = 2 * hits[seen] / (of_label + of_guess)[seen]
     rows = np.flatnonzero(present)
     chosen = predicted[rows, labels[rows].astype(np.int64)]
-    # The smallest positive number stands for a probability of 0, so that a certain mistake does not cost infinity.
     return {
         "accuracy": float(hits.sum() / table.sum()),
         "macro_f1": float(f1.mean()),
-        "cross_entropy": float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean()),
+        "cross_entropy": _surprise(chosen),
     }
 
 
 _Measure = Callable[[Array, Array], float | None]
-_REGRESSION: dict[str, _Measure] = {"rmse": rmse, "mae": mae, "r2": r2}
-_BINARY: dict[str, _Measure] = {"roc_auc": roc_auc, "average_precision": average_precision, "accuracy": accuracy}
+_REGRESSION: dict[str, _Measure] = {"rmse": rmse, "mae": mae, "r2": r2, "spearman": spearman}
+_BINARY: dict[str, _Measure] = {
+    "roc_auc": roc_auc,
+    "average_precision": average_precision,
+    "accuracy": accuracy,
+    "cross_entropy": cross_entropy,
+}
+# What is reported whatever the task's own metric is.
+_USUAL = {"regression": ("rmse", "mae", "r2"), "binary": ("roc_auc", "average_precision", "accuracy")}

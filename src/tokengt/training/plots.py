@@ -19,7 +19,17 @@ DPI = 150
 MAX_PANELS = 6
 MAX_CLASSES = 20
 _GREY = "0.6"
-_TITLES = {"rmse": "RMSE", "roc_auc": "ROC-AUC", "accuracy": "accuracy"}
+_TITLES = {
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R2",
+    "spearman": "Spearman correlation",
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "cross_entropy": "cross entropy",
+}
 # Columns and classes are named by the user: matplotlib must not read a dollar sign in a name as a formula.
 _STYLE = {
     "text.parse_math": False,
@@ -119,6 +129,7 @@ def _parity_panel(axes: Any, name: str, predicted: Array, labels: Array, std: Ar
         limits = (low - margin, high + margin)
         axes.plot(limits, limits, color=_GREY, linewidth=1, zorder=1)
         axes.set(xlim=limits, ylim=limits)
+        _few_ticks(axes)
     else:
         _say(axes, "nothing to draw")
         axes.set_xticks([])
@@ -129,6 +140,16 @@ def _parity_panel(axes: Any, name: str, predicted: Array, labels: Array, std: Ar
     rows = int((~np.isnan(labels)).sum())
     axes.set_title(f"{_short(name, 40)} ({_count(rows, 'label')})\n{numbers}")
     axes.set(xlabel="measured", ylabel="predicted" + (" ± one standard deviation" if std is not None else ""))
+
+
+def _few_ticks(axes: Any) -> None:
+    """Few ticks, the same on both axes, and short labels: many or long ones would run into each other."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=4, min_n_ticks=3))
+    # Numbers of five digits are written as 1.2 with a common factor of 1e4 beside the axis.
+    axes.ticklabel_format(scilimits=(-3, 4))
 
 
 def _roc(task: Task, predicted: Array, labels: Array, file: Path, part: str) -> Path:

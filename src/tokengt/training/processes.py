@@ -1,6 +1,8 @@
 """Devices and processes, through Lightning Fabric: one CPU or GPU, ``torchrun`` with DDP, or FSDP."""
 
+import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,10 @@ Device = Literal["auto", "cpu", "cuda"]
 Strategy = Literal["auto", "ddp", "fsdp"]
 # How long processes wait for each other: while the first one prepares a large file, the others may wait for hours.
 _PATIENCE = timedelta(hours=12)
+# Lightning and Inductor advise everyone on a recent GPU to lower the precision of float32. Who trains in bfloat16, the
+# default there, has no use for it, and who sets training.precision=float32 means float32.
+_ADVISER, _ADVICE = "lightning_fabric.utilities.rank_zero", "set_float32_matmul_precision"
+_COMPILER_ADVICE = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled"
 
 
 class Envelope:
@@ -69,7 +75,7 @@ class DeviceConfig:
         if self.devices < 1:
             raise ValueError(f"devices is {self.devices}; expected at least 1")
         if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device is 'cuda' but torch finds no GPU; use --device cpu")
+            raise ValueError("device is 'cuda' but torch finds no GPU; use the device cpu")
 
     @property
     def resolved(self) -> str:
@@ -95,15 +101,33 @@ def make_fabric(where: DeviceConfig, precision: Precision) -> Any:
     elif nodes * local > 1:
         strategy = DDPStrategy(timeout=_PATIENCE)
     mixed = precision == "bfloat16" or (precision == "auto" and where.resolved == "cuda")
-    fabric = Fabric(
-        accelerator=where.resolved,
-        devices=local,
-        num_nodes=nodes,
-        strategy=strategy,
-        precision="bf16-mixed" if mixed else "32-true",
-    )
-    fabric.launch()
+    with without_precision_advice():
+        fabric = Fabric(
+            accelerator=where.resolved,
+            devices=local,
+            num_nodes=nodes,
+            strategy=strategy,
+            precision="bf16-mixed" if mixed else "32-true",
+        )
+        fabric.launch()
     return fabric
+
+
+@contextmanager
+def without_precision_advice() -> Iterator[None]:
+    """Leave out the two messages that advise another precision of float32, and nothing else that is said inside."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return _ADVICE not in record.getMessage()
+
+    adviser = logging.getLogger(_ADVISER)
+    adviser.addFilter(is_other)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_COMPILER_ADVICE, category=UserWarning)
+            yield
+    finally:
+        adviser.removeFilter(is_other)
 
 
 def _shard(wrapped: Enveloped, mesh: Any) -> Enveloped:
@@ -117,10 +141,12 @@ def _shard(wrapped: Enveloped, mesh: Any) -> Enveloped:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor put together (every process must call this); a plain one as it is. On the CPU, detached."""
-    full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    result: Tensor = full.detach().cpu()
-    return result
+    """A sharded tensor put together, on the CPU (every process must call this); a plain one as it is. Detached."""
+    if not hasattr(tensor, "full_tensor"):
+        return tensor.detach()
+    # A model is sharded because it does not fit: put together it must not lie on a GPU.
+    full: Tensor = tensor.full_tensor().detach().cpu()
+    return full
 
 
 def share_buffers(model: nn.Module, processes: int) -> None:

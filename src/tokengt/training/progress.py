@@ -8,20 +8,26 @@ from typing import Any
 
 @dataclass
 class Progress:
-    """Counts steps of one training run. ``quiet`` says nothing at all."""
+    """Counts steps of one training run. ``quiet`` says nothing at all.
+
+    ``nodes``: where training sees one graph alone, the number of its nodes: the speed is then told in nodes, because
+    the one graph is seen less than once in a second.
+    """
 
     total_epochs: int
     quiet: bool = False
     name: str = "training"
+    nodes: int | None = None
     _bar: Any = field(default=None, init=False)
     _started: float = field(default_factory=time.perf_counter, init=False)
     _spoken: float = field(default=-1e9, init=False)
     _graphs: int = field(default=0, init=False)
+    _resumed: int = field(default=0, init=False)
     _notes: dict[str, str] = field(default_factory=dict, init=False)
 
     def start(self, done: int) -> None:
         """``done``: epochs already behind us when a run resumes."""
-        self._started = time.perf_counter()
+        self._started, self._resumed = time.perf_counter(), done
         if not self.quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
@@ -54,7 +60,8 @@ class Progress:
             self._spoken = time.perf_counter()
             seconds = self._spoken - self._started
             numbers = ", ".join(f"{k} {v}" for k, v in {**self._notes, **self._speed()}.items())
-            line = f"{self.name}: epoch {epoch}/{self.total_epochs}, {numbers}, {seconds:.0f} s"
+            left = "" if last else f", about {self._left(epoch, seconds):,.0f} s left"
+            line = f"{self.name}: epoch {epoch}/{self.total_epochs}, {numbers}, {seconds:.0f} s{left}"
             print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
@@ -62,5 +69,11 @@ class Progress:
             self._bar.close()
 
     def _speed(self) -> dict[str, str]:
-        seconds = time.perf_counter() - self._started
-        return {"graphs/s": f"{self._graphs / seconds:,.0f}"} if self._graphs else {}
+        if not self._graphs:
+            return {}
+        speed = self._graphs * (self.nodes or 1) / (time.perf_counter() - self._started)
+        return {"graphs/s" if self.nodes is None else "nodes/s": f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"}
+
+    def _left(self, epoch: int, seconds: float) -> float:
+        """Seconds to the end, if the epochs to come take as long as those of this start."""
+        return (self.total_epochs - epoch) * seconds / max(epoch - self._resumed, 1)

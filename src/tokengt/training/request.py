@@ -7,10 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from tokengt.config import BadSetting, override
+from tokengt.config import BadSetting, field_paths, near, near_path, override
 from tokengt.data.manifest import Recipe
+from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splitting import SplitRequest
-from tokengt.models.contract import ModelConfig
+from tokengt.models.contract import ModelConfig, check_sizes
 from tokengt.presets import PRESETS
 from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import DeviceConfig
@@ -20,6 +21,10 @@ AUTO = "auto"
 DEFAULT_PRESET = "small"
 # A new head on frozen weights is a linear model, which learns best with a larger learning rate.
 FROZEN_RATE = 1e-2
+# More models than anybody averages: a slip of the pen is noticed before the first is trained.
+MOST_MODELS = 1000
+# Short names of settings, as options have them.
+_SHORT = {"lr": "learning_rate"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +43,7 @@ class TrainRequest:
         seed: of the first model.
         where: devices and processes.
         workers: processes that prepare a file; None for all cores.
+        max_rejected: the largest share of rows that may be rejected.
         resume: go on with a run that was stopped.
         quiet: say nothing.
     """
@@ -53,6 +59,7 @@ class TrainRequest:
     seed: int = 0
     where: DeviceConfig = field(default_factory=DeviceConfig)
     workers: int | None = None
+    max_rejected: float = MAX_REJECTED
     resume: bool = False
     quiet: bool = False
 
@@ -60,7 +67,10 @@ class TrainRequest:
         if self.model is not None and not isinstance(self.model, nn.Module):
             raise ValueError(f"model is {self.model!r}; expected a module that is built already, such as MyModule()")
         if self.preset not in (AUTO, *PRESETS):
-            raise ValueError(f"preset {self.preset!r} is unknown; expected one of {', '.join((AUTO, *PRESETS))}")
+            known = (AUTO, *PRESETS)
+            raise ValueError(
+                f"preset {self.preset!r} is unknown{near(self.preset, known)}; expected one of {', '.join(known)}"
+            )
         origins = {
             "a preset": self.preset != AUTO,
             "a model": self.model is not None,
@@ -71,14 +81,17 @@ class TrainRequest:
             raise ValueError(f"{' and '.join(named)} are given; expected one of them: each says which model to train")
         if self.freeze and self.start is None:
             raise ValueError("freeze trains a new head on trained weights; give a start to take them from")
-        if self.ensemble < 1:
-            raise ValueError(f"ensemble is {self.ensemble}; expected at least 1")
+        if not 1 <= self.ensemble <= MOST_MODELS:
+            raise ValueError(f"ensemble is {self.ensemble}; expected 1 to {MOST_MODELS:,}")
         if not 0 <= self.seed < 2**62:
             raise ValueError(f"seed is {self.seed}; expected a whole number from 0, below 2^62")
         for path in self.settings:
             room, _, rest = path.partition(".")
             if room not in ("model", "training") or not rest:
-                raise ValueError(f"setting {path!r} is unknown; expected model.FIELD=VALUE or training.FIELD=VALUE")
+                meant = near_path(_SHORT.get(path, path), self._setting_paths)
+                raise ValueError(
+                    f"setting {path!r} is unknown{meant}; expected model.FIELD=VALUE or training.FIELD=VALUE"
+                )
         if self.model is not None and self.model_settings:
             raise ValueError(f"setting model.{next(iter(self.model_settings))} is for presets; yours is built already")
         self._check_settings()
@@ -93,11 +106,20 @@ class TrainRequest:
             preset = PRESETS[DEFAULT_PRESET if self.preset == AUTO else self.preset]()
             check_undecided(preset, self.model_settings)
             try:
-                override(preset, self.model_settings, "model")
+                check_sizes(override(preset, self.model_settings, "model"), counted=False)
             except BadSetting:
                 raise
             except ValueError:
                 return
+
+    @property
+    def _setting_paths(self) -> list[str]:
+        """All settings that there are for this request, as far as they are known before the data."""
+        paths = [f"training.{path}" for path in field_paths(TrainingConfig)]
+        if self.model is None and self.start is None:
+            preset = PRESETS[DEFAULT_PRESET if self.preset == AUTO else self.preset]()
+            paths += [f"model.{path}" for path in field_paths(type(preset))]
+        return paths
 
     @property
     def model_settings(self) -> dict[str, Any]:

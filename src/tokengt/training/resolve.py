@@ -20,7 +20,7 @@ from tokengt.data.splitting import make_splits
 from tokengt.data.store import Store
 from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.presets import KEEPS_WEIGHTS, PRESETS, PRETRAINED
 from tokengt.structure.facts import with_facts
@@ -130,12 +130,31 @@ def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path,
         before = _chosen_before(out) if request.resume else None
         name = before or chosen_preset(store, request)
         if before is None and name in PRETRAINED:
-            say(f"training begins with the weights of {name}, which come with the package; --preset small does not")
+            say(f"training begins with the weights of {name}, which come with the package; the preset small does not")
     if name in PRETRAINED and not knows_molecules(store):
         raise ValueError(
             f"{name} knows molecules with implicit hydrogens; use the preset {DEFAULT_PRESET} for this data"
         )
+    return _of_preset(name)
+
+
+def _of_preset(name: str) -> Origin:
     return Origin(PRESETS[name](), Start.read(bundled(PRETRAINED[name])) if name in PRETRAINED else None)
+
+
+def preset_of(spec: RunSpec, request: TrainRequest, store: Store) -> str | None:
+    """The preset that, with the settings of this request, gives a run's model; None if there is none."""
+    if request.model is not None or request.start is not None:
+        return None
+    for name in PRESETS:
+        origin = _of_preset(name)
+        try:
+            config = origin.fitted(store, spec.task.out_dim, request.model_settings)
+        except ValueError:
+            continue  # Some setting is for other presets.
+        if (config, None if origin.start is None else origin.start.sha256) == (spec.model, spec.start):
+            return name
+    return None
 
 
 def _chosen_before(out: Path) -> str | None:
@@ -171,11 +190,12 @@ def _member(
     alone: bool,
 ) -> Member:
     shown = shown_targets(store, split, by_row)
-    task = fit_task(request.recipe.task, store, shown)
+    asked = request.training
+    task = replace(fit_task(request.recipe.task, store, shown), metric=asked.metric or "", loss=asked.loss or "")
     config = origin.fitted(store, task.out_dim, request.model_settings)
     # A model that begins with trained weights needs fewer passes, unless only its new head learns.
     begun = origin.start is not None and not origin.start.frozen
-    training = request.training.for_graphs(len(store) if by_row else len(split.train), begun=begun)
+    training = asked.for_graphs(len(store) if by_row else len(split.train), begun=begun)
     store, descriptors = _scaled(store, split, by_row)
     spec = RunSpec(
         model=config,
@@ -192,6 +212,7 @@ def _member(
         descriptors=descriptors,
         start=None if origin.start is None else origin.start.sha256,
         frozen=origin.start is not None and origin.start.frozen,
+        attributes=store.manifest.attributes,
     )
     return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone))
 
@@ -209,8 +230,7 @@ def _check_model(member: Member, origin: Origin) -> None:
     """Whatever is wrong with the settings is said before anything is written."""
     config = member.spec.model
     if origin.module is None:
-        with torch.device("meta"):
-            config.build()
+        check_sizes(config)
     # The package's own configs keep their word; what others build is tried out.
     if origin.module is not None or not type(config).__module__.startswith("tokengt."):
         _check_rows(member, member.build().cpu().eval())
@@ -256,11 +276,13 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
     """The task, with the scaling of the training labels (``shown``; NaN elsewhere)."""
     manifest = store.manifest
     if not manifest.targets:
-        raise ValueError("there is no target to learn; name one with --target")
+        raise ValueError("there is no target to learn; name one, or prepare the data with one")
     named = [target.name for target in manifest.targets if target.classes is not None]
     wanted = kind or manifest.task
     if named and wanted not in (None, "multiclass"):
-        raise ValueError(f"target {named[0]!r} holds text; expected numbers for --task {wanted}, or use multiclass")
+        raise ValueError(
+            f"target {named[0]!r} holds text; expected numbers for the task {wanted}, or choose the task multiclass"
+        )
     classes = manifest.targets[0].classes
     if wanted == "multiclass" and classes is None:
         classes = numbered_classes(store.targets, manifest.targets[0].name)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt._version import __version__
+from tokengt.config import from_dict, read_json
 from tokengt.data.splits import PARTS as PARTS
 from tokengt.data.store import Store
 from tokengt.files import write_whole
 from tokengt.training import outputs
-from tokengt.training.card import CardFacts, model_card
+from tokengt.training.card import CardFacts, Fold, model_card
+from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.plots import plot_curves, plot_test
 from tokengt.training.spec import RunSpec
 
 CARD, METRICS, SUMMARY = "README.md", "metrics.jsonl", "summary.json"
 PREDICTIONS, SPLIT = "predictions.csv", "split.csv"
-_SETTINGS = ("epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "warmup", "ema", "precision")
+_SETTINGS = ("learning_rate", "weight_decay", "schedule", "warmup", "ema", "precision")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +37,10 @@ class Findings:
     """What was found out about a run besides its weights.
 
     ``rows`` are those of the test part; ``predictions`` [all rows, out] are of them, NaN elsewhere, and so is
-    ``floor``, what knowing the training labels alone would predict; ``codes`` give every graph (or row, when rows were
-    split) its part; ``train_labels`` count each target's training labels.
+    ``floor``, what knowing the training labels alone would predict, and ``linear``, what a linear model on fingerprints
+    predicts (None where there is none); ``codes`` give every graph (or row, when rows were split) its part;
+    ``train_labels`` count each target's training labels. ``folds``: of a cross-validation, what each fold was;
+    ``codes`` and ``train_labels`` are then those of the first.
     """
 
     rows: Int[Tensor, " test"]
@@ -44,9 +48,45 @@ class Findings:
     floor: Float[Tensor, "rows out"]
     codes: Int[Tensor, " places"]
     train_labels: tuple[int, ...]
+    linear: Float[Tensor, "rows out"] | None = None
     shared: int = 0
     unseen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
+    folds: tuple[Fold, ...] = ()
+
+    @property
+    def as_fold(self) -> Fold:
+        """The parts of this split, counted."""
+        return Fold({name: int((self.codes == code).sum()) for code, name in enumerate(PARTS)}, self.train_labels)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``summary.json`` says: the metrics of the test part, by name; None where one is not defined.
+
+    ``floor`` is what knowing only the training labels would give, ``linear`` what a linear model on fingerprints gives.
+    A run of several models has the metric of each in ``members``, any other its ``epochs``.
+    """
+
+    task: str
+    metric: str
+    test_rows: int
+    test: Mapping[str, float | None] | None = None
+    floor: Mapping[str, float | None] | None = None
+    linear: Mapping[str, float | None] | None = None
+    epochs: int | None = None
+    members: tuple[float | None, ...] = ()
+
+
+def read_summary(folder: Path) -> Summary:
+    """The summary of a finished run; what other versions may add to it is left aside.
+
+    Raises:
+        ValueError: one sentence with the file and the field that is not as expected.
+    """
+    file = folder / SUMMARY
+    known = {field.name for field in fields(Summary)}
+    return from_dict(Summary, {name: value for name, value in read_json(file).items() if name in known}, str(file))
 
 
 def split_table(store: Store, codes: Mapping[str, Int[Tensor, " places"]]) -> bytes:
@@ -82,6 +122,8 @@ def write_results(
     if len(rows):
         summary["test"] = metrics(spec.task, predicted, targets)
         summary["floor"] = metrics(spec.task, findings.floor[rows], targets)
+        if findings.linear is not None:
+            summary["linear"] = metrics(spec.task, findings.linear[rows], targets)
         plot_test(spec.task, predicted, targets, folder)
     if records:
         plot_curves(records, spec.task, folder / "curves.png")
@@ -90,7 +132,7 @@ def write_results(
         summary["members"] = [member.get("test", {}).get(spec.task.metric) for member in members]
     write_whole(folder / PREDICTIONS, _predictions(spec, store, rows, predicted))
     write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
-    write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters)).encode())
+    write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters, members)).encode())
     return summary
 
 
@@ -114,32 +156,59 @@ def _predictions(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predic
     return table([head, *(a + b + c for a, b, c in zip(front, labels, predictions, strict=True))])
 
 
-def _facts(spec: RunSpec, store: Store, findings: Findings, summary: Mapping[str, Any], parameters: int) -> CardFacts:
-    manifest = store.manifest
+def _facts(
+    spec: RunSpec,
+    store: Store,
+    findings: Findings,
+    summary: Mapping[str, Any],
+    parameters: int,
+    members: Sequence[Mapping[str, Any]],
+) -> CardFacts:
+    manifest, folds = store.manifest, findings.folds or (findings.as_fold,)
+    in_memory = not manifest.source.sha256
     return CardFacts(
         task=spec.task,
         level=spec.level,
-        source=manifest.source.name,
-        sha256=manifest.source.sha256,
+        source=None if in_memory else manifest.source.name,
+        sha256=store.data_checksum() if in_memory else manifest.source.sha256,
         rows=manifest.source.rows,
         rejected=manifest.rejected,
         split=spec.split,
-        counts={name: int((findings.codes == code).sum()) for code, name in enumerate(PARTS)},
-        train_labels=findings.train_labels,
+        counts=folds[0].counts,
+        train_labels=tuple(map(min, zip(*(fold.train_labels for fold in folds), strict=True))),
         model=spec.model.describe(),
         parameters=parameters,
         test=summary.get("test"),
         floor=summary.get("floor"),
-        settings={"seed": spec.seed} | {name: getattr(spec.training, name) for name in _SETTINGS},
+        linear=summary.get("linear"),
+        settings={
+            "seed": spec.seed,
+            "loss": spec.task.loss,
+            "metric": spec.task.metric,
+            **_settings(spec.training, len(store)),
+        },
         versions=_versions(store.is_molecules),
         molecules=store.is_molecules,
         text_column=spec.text_column,
         descriptors=spec.descriptors.names,
         members=max(1, len(spec.members)),
+        folds=findings.folds,
+        alone=tuple(member["test"] for member in members if member.get("test")),
         shared=findings.shared,
         unseen_elements=findings.unseen or {},
         notes=findings.notes,
     )
+
+
+def _settings(training: TrainingConfig, graphs: int) -> dict[str, Any]:
+    """The settings that a reader of the card wants to know; what a step takes as it was, not as it was set."""
+    if graphs == 1:
+        step: dict[str, Any] = {"batch": "the whole graph at every step"}
+    elif training.batch_tokens:
+        step = {"batch_tokens": training.batch_tokens}
+    else:
+        step = {"batch_size": training.batch_size}
+    return {"epochs": training.epochs} | step | {name: getattr(training, name) for name in _SETTINGS}
 
 
 def _versions(molecules: bool) -> dict[str, str]:

@@ -3,6 +3,7 @@
 A fact is a table that a model needs beside its graphs, such as eigenvectors: it is computed once, before training.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,45 +21,54 @@ from tokengt.files import file_checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.pretrained import CONFIG, WEIGHTS, is_untrained_config, write_model
 from tokengt.presets import PRETRAINED
+from tokengt.training.card import LINEAR, censored_notes
+from tokengt.training.floor import linear_floor
 from tokengt.training.loop import State, Trainer
 from tokengt.training.parts import Parts, cut
+from tokengt.training.processes import without_precision_advice
 from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
-from tokengt.training.resolve import Member, Say, policy_of, resolve
+from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve
 from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
 from tokengt.training.spec import RUN_FILE, RunSpec, is_first_format, read_run, write_run
 from tokengt.training.start import Start
+from tokengt.training.tasks import Task
 
-# What a run folder may hold before the run itself begins: the data made ready for it. A config of a model that is not
-# trained yet may lie there too.
-BEFORE_A_RUN = ("store", "data.csv")
+# What a run folder may hold before the run itself begins: the data made ready for it, and the table it was made from
+# if that came from memory. A config of a model that is not trained yet may lie there too.
+STORE, DATA = "store", "data.csv"
 
 
+@without_precision_advice()
 def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | None, folder: Path, say: Say) -> None:
     """Train all models of a run and write its folder."""
     first = fabric.is_global_zero
     members = resolve(request, store, start, folder, say)
     together = _joined(members)
-    _check_same(folder, together)
+    _check_same(folder, together, request, store)
     members = _with_facts(fabric, store, members, request.quiet)
     # Nothing may be written before all processes have compared this run with the one that is in the folder.
     fabric.barrier()
     if first:
-        write_run(folder, together)
+        write_run(folder, together, [member.spec for member in members] if len(members) > 1 else ())
         if len(members) > 1:
             write_whole(folder / SPLIT, split_table(store, {member.name: member.codes for member in members}))
     notes = _notes(store, members[0], say) if first else {}
     findings, summaries, records, parameters = [], [], [], 0
-    for member in members:
+    linear: Float[Tensor, "rows out"] | None = None
+    for place, member in enumerate(members):
+        if first and (place == 0 or member.split is not members[place - 1].split):
+            linear = _linear(member, say)
         home = folder if len(members) == 1 else folder / "members" / member.name
         table, state, parameters = _train_one(fabric, member, home, request, say)
-        findings.append(_findings(member, table, notes if len(members) == 1 else {}))
+        findings.append(_findings(member, table, linear, notes if len(members) == 1 else {}))
         records = state.records if len(members) == 1 else []
         if first and len(members) > 1:
-            summaries.append(write_results(home, member.spec, member.store, findings[-1], state.records, parameters))
+            summaries.append(write_results(home, member.spec, store, findings[-1], state.records, parameters))
     if first:
         whole = findings[0] if len(findings) == 1 else _together(findings, notes)
-        write_results(folder, together, store, whole, records, parameters, summaries)
+        summary = write_results(folder, together, store, whole, records, parameters, summaries)
+        _say_if_beaten(together.task, summary, say)
 
 
 def _with_facts(fabric: Any, store: Store, members: list[Member], quiet: bool) -> list[Member]:
@@ -91,18 +101,21 @@ def _joined(members: list[Member]) -> RunSpec:
 
 def refuse_to_overwrite(folder: Path, resume: bool) -> None:
     """A folder with a run in it is touched only to go on with that run, one with other files never."""
-    if folder.is_file():
-        raise ValueError(f"{folder} is a file; expected a folder for the run: choose another --out")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; expected a folder for the run: choose another")
     if (folder / RUN_FILE).exists():
         if not resume:
-            raise ValueError(f"{folder} already holds a run; go on with it by --resume, or choose another --out")
+            raise ValueError(
+                f"{folder} already holds a run; go on with it (resume=True in Python, --resume in the "
+                "command), or choose another folder"
+            )
         if is_first_format(folder) and not is_finished(folder):
             raise ValueError(
                 f"{folder} was begun by an older version of tokengt, whose checkpoints this one does not read; finish "
-                "it with that version, or begin anew with another --out"
+                "it with that version, or begin anew in another folder"
             )
     elif folder.exists() and any(not _is_ours(inside) for inside in folder.iterdir()):
-        raise ValueError(f"{folder} exists and holds other files; choose another --out")
+        raise ValueError(f"{folder} exists and holds other files; choose another folder")
 
 
 def is_finished(folder: Path) -> bool:
@@ -114,31 +127,48 @@ def _is_ours(file: Path) -> bool:
     """What a run that was killed before it was written down leaves: its data, its config, temporary files."""
     if file.name == CONFIG:
         return is_untrained_config(file)
-    temporary = tuple(f".{name}." for name in (RUN_FILE, CONFIG, "data.csv"))
-    return file.name in BEFORE_A_RUN or file.name.startswith(temporary)
+    temporary = tuple(f".{name}." for name in (RUN_FILE, CONFIG, DATA))
+    return file.name in (STORE, DATA) or file.name.startswith(temporary)
 
 
-def _check_same(folder: Path, spec: RunSpec) -> None:
+def _check_same(folder: Path, spec: RunSpec, request: TrainRequest, store: Store) -> None:
     """Refuse to go on with another run than this one."""
-    changed = spec.differences(read_run(folder)) if (folder / RUN_FILE).exists() else []
-    if changed:
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        raise ValueError(f"{folder} was begun with other settings: {'; '.join(changed[:3])}{more}")
+    before = read_run(folder) if (folder / RUN_FILE).exists() else spec
+    changed = spec.differences(before)
+    if not changed:
+        return
+    was, asked = (preset_of(each, request, store) for each in (before, spec))
+    if was != asked and was is not None:
+        raise ValueError(
+            f"{folder} was begun with the preset {was}, and this is the preset {asked or request.preset}; name the "
+            "preset that it was begun with, or choose another folder"
+        )
+    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    raise ValueError(f"{folder} was begun with other settings: {'; '.join(changed[:3])}{more}")
 
 
 def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
     """What the split hides: molecules in two parts, elements never trained on; of several folds, only the first's."""
     spec, split = member.spec, member.split
     if spec.task.kind == "regression" and _looks_like_classes(member.train_targets):
-        say("the labels are a few whole numbers, learned as numbers; if they name classes, use --task multiclass")
+        say("the labels are a few whole numbers, learned as numbers; if they name classes, choose the task multiclass")
     for sentence in split.sentences():
         say(f"split: {sentence}")
     blank = int(torch.isnan(member.train_targets).all(1).sum())
     if blank:
         say(f"{blank:,} of {len(member.train_targets):,} training rows have no label and teach nothing")
-    begun = (f"Training began with the weights of {_start_name(spec.start)}.",) if spec.start else ()
+    noted = [f"Training began with the weights of {_start_name(spec.start)}."] if spec.start else []
+    missing = spec.task.unseen_classes(member.train_targets)
+    if missing:
+        shown = f"{', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}"
+        say(f"classes without a training row, which the model cannot learn: {shown}")
+        noted.append(f"Classes without a training row, which the model cannot learn: {shown}.")
+    censored = censored_notes({target.name: target.censored for target in store.manifest.targets})
+    for sentence in censored:
+        say(sentence)
+    notes = (*noted, *censored)
     if member.by_row:
-        return {"notes": begun}
+        return {"notes": notes}
     try:
         shared = leaks(store.graphs, split, store.each_text, policy=policy_of(store) or MoleculePolicy())
     except ImportError:
@@ -151,7 +181,7 @@ def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
     if unseen:
         listed = ", ".join(f"{symbol} ({count})" for symbol, count in unseen.items())
         say(f"elements that no training molecule has (molecules that do): {listed}")
-    return {"shared": sum(shared.counts.values()), "unseen": unseen, "notes": begun}
+    return {"shared": sum(shared.counts.values()), "unseen": unseen, "notes": notes}
 
 
 def _start_name(sha256: str) -> str:
@@ -167,20 +197,55 @@ def _looks_like_classes(targets: Float[Tensor, "rows targets"]) -> bool:
     return bool((labels == labels.round()).all()) and len(torch.unique(labels)) <= 20 < len(labels)
 
 
-def _findings(member: Member, table: Float[Tensor, "rows out"], notes: Mapping[str, Any]) -> Findings:
+def _say_if_beaten(task: Task, summary: Mapping[str, Any], say: Say) -> None:
+    """A warning where the linear model, which took a second, is better than what was trained."""
+    ours, theirs = (summary.get(name, {}).get(task.metric, math.nan) for name in ("test", "linear"))
+    if task.is_better(theirs, ours):
+        say(f"{LINEAR} is better on the test part: {task.metric} {theirs:.4g}, this model {ours:.4g}")
+
+
+def _linear(member: Member, say: Say) -> Float[Tensor, "rows out"] | None:
+    """What a linear model on fingerprints predicts for the test rows, NaN elsewhere; None where it cannot be fitted."""
+    if member.by_row:
+        return None
+    floor = linear_floor(member.store, member.split, member.spec.task, member.spec.seed)
+    if floor is None:
+        return None
+    if floor.fitted is not None:
+        say(f"{LINEAR} is fitted to {floor.fitted:,} training graphs, chosen at random")
+    table = torch.full((len(member.store.targets), member.spec.task.out_dim), torch.nan, dtype=torch.float64)
+    table[member.test_rows] = floor.predictions
+    return table
+
+
+def _findings(
+    member: Member,
+    table: Float[Tensor, "rows out"],
+    linear: Float[Tensor, "rows out"] | None,
+    notes: Mapping[str, Any],
+) -> Findings:
     rows = member.test_rows
     floor = torch.full_like(table, torch.nan)
     floor[rows] = member.spec.task.floor(member.train_targets, len(rows))
     labels = tuple((~torch.isnan(member.train_targets)).sum(0).tolist())
-    return Findings(rows, table, floor, member.codes, labels, **notes)
+    return Findings(rows, table, floor, member.codes, labels, linear, **notes)
 
 
 def _together(found: list[Findings], notes: Mapping[str, Any]) -> Findings:
     """Every row as the mean of the models that did not learn from it; of folds, every row is some model's test row."""
     predictions = torch.nanmean(torch.stack([each.predictions for each in found]), 0)
     floor = torch.nanmean(torch.stack([each.floor for each in found]), 0)
+    lines = [each.linear for each in found if each.linear is not None]
+    linear = torch.nanmean(torch.stack(lines), 0) if len(lines) == len(found) else None
     rows = torch.unique(torch.cat([each.rows for each in found]))
-    return replace(found[0], rows=rows, predictions=predictions, floor=floor, **notes)
+    # The models of an ensemble share a split: each fold is told once.
+    splits = [each for place, each in enumerate(found) if not any(_same_split(each, other) for other in found[:place])]
+    folds = tuple(each.as_fold for each in splits) if len(splits) > 1 else ()
+    return replace(found[0], rows=rows, predictions=predictions, floor=floor, linear=linear, folds=folds, **notes)
+
+
+def _same_split(one: Findings, other: Findings) -> bool:
+    return torch.equal(one.codes, other.codes)
 
 
 def _train_one(
@@ -202,14 +267,19 @@ def _train_one(
         seed=spec.seed,
         folder=folder,
         fingerprint=spec.fingerprint,
-        progress=Progress(spec.training.epochs, request.quiet or not first, member.name or "training"),
+        progress=Progress(
+            spec.training.epochs,
+            request.quiet or not first,
+            member.name or "training",
+            int(graphs.nodes.host_lengths[parts.train.places[0]]) if len(parts.train.places) == 1 else None,
+        ),
         on_epoch=(lambda records: write_metrics(folder, records)) if first else (lambda records: None),
         warn=say if first else (lambda sentence: None),
     )
     state = trainer.run(request.resume)
     table = _test_table(trainer, parts, member)
     if first:
-        write_model(folder, to_dict(spec.model), trainer.best)
+        write_model(folder, to_dict(spec.model), trainer.best, spec.fingerprint)
     fabric.barrier()
     return table, state, sum(parameter.numel() for parameter in model.parameters())
 

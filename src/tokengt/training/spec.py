@@ -1,7 +1,9 @@
 """Everything a run was made with, resolved: ``run.json`` says it, and two runs that say the same are the same."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,21 +12,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tokengt.batch import Level
-from tokengt.config import from_dict, to_dict
-from tokengt.data.manifest import Source
-from tokengt.files import checksum, write_whole
+from tokengt.config import from_dict, read_json, to_dict
+from tokengt.data.manifest import Attributes, Source
+from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import KINDS, config_from_dict
 from tokengt.models.legacy import model_from_v1
-from tokengt.models.pretrained import CONFIG, read_config, write_config
+from tokengt.models.pretrained import CONFIG, claim_config, read_saved, unsealed, write_config, write_sealed
 from tokengt.training.config import TrainingConfig
 from tokengt.training.tasks import Task
 
-_FORMAT = "tokengt-run-2"
+_FORMAT = "tokengt-run-3"
+# The format from before run.json had a checksum of its own and named the models that belong to it.
+_SECOND_FORMAT = "tokengt-run-2"
 # The format of earlier runs, whose run.json held the config of the model as well; it now stands in config.json alone.
 _FIRST_FORMAT = "tokengt-run-1"
 RUN_FILE = "run.json"
+MEMBERS = "members"
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,12 @@ class Descriptors:
     names: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not len(self.names) == len(self.mean) == len(self.scale):
+            raise ValueError(f"mean and scale of descriptors need {len(self.names)} numbers each, one per descriptor")
+        if not all(map(isfinite, self.mean)) or not all(isfinite(scale) and scale > 0 for scale in self.scale):
+            raise ValueError("mean and scale of descriptors must be finite and scale above 0")
 
     @classmethod
     def fit(cls, names: tuple[str, ...], values: Float[Tensor, "rows columns"]) -> "Descriptors":
@@ -65,6 +76,7 @@ class RunSpec:
         descriptors: extra inputs.
         start: checksum of the weights that training began with, when they were another model's.
         frozen: whether only the head was trained.
+        attributes: which attributes of NetworkX graphs are features; None for other data.
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
     """
 
@@ -83,13 +95,18 @@ class RunSpec:
     start: str | None = None
     frozen: bool = False
     members: tuple[str, ...] = ()
+    attributes: Attributes | None = field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):
             raise ValueError(f"level is {self.level!r}; expected 'graph', 'node' or 'edge'")
+        for name in self.members:
+            if not _is_plain(name) or self.members.count(name) > 1:
+                raise ValueError(f"members names {name!r}; expected names of folders in {MEMBERS}/, each of them once")
 
     @property
     def fingerprint(self) -> str:
+        """A checksum of all that the result depends on."""
         return checksum(json.dumps(self._decisive(), sort_keys=True).encode())
 
     def _decisive(self) -> dict[str, Any]:
@@ -97,6 +114,9 @@ class RunSpec:
         settings = to_dict(self)
         for name in ("checkpoint_seconds", "cuda_graphs"):
             del settings["training"][name]
+        for name in ("metric", "loss"):
+            # What training asks for is the same choice; the task has what an empty one comes to.
+            del settings["task"][name]
         return settings
 
     def differences(self, other: "RunSpec") -> list[str]:
@@ -108,52 +128,118 @@ class RunSpec:
         return [f"{name} is {ours.get(name)}, not {theirs.get(name)}" for name in changed]
 
 
-def write_run(folder: Path, spec: RunSpec) -> None:
+def _is_plain(name: str) -> bool:
+    """Whether a name is that of a folder and no path, which could lead anywhere."""
+    return name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0")
+
+
+@dataclass(frozen=True)
+class _Fingerprints:
+    """Which run a ``run.json`` describes, and which models belong to it: as it was written, by whichever version."""
+
+    fingerprint: str
+    member_fingerprints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _RunFiles:
+    """``run.json`` and ``config.json``, read: ``claimed`` is the run that config.json names; None in older formats."""
+
+    spec: RunSpec
+    written: _Fingerprints | None = None
+    claimed: str | None = None
+
+
+def write_run(folder: Path, spec: RunSpec, members: Sequence[RunSpec] = ()) -> None:
     """``run.json``, and before it ``config.json``: the model's config stands there alone, run.json names its kind.
 
-    The ``config.json`` of a run that goes on may carry the checksum of trained weights, and is left as it is.
+    The ``config.json`` of a run that goes on may carry the checksum of trained weights, which it keeps. ``members``
+    are the models of a run of several: run.json has their fingerprints, so that none can be taken for another.
     """
-    goes_on = (folder / RUN_FILE).exists() and (folder / CONFIG).exists()
-    if not goes_on:
-        write_config(folder, to_dict(spec.model))
+    fingerprint = spec.fingerprint
+    if (folder / RUN_FILE).exists() and (folder / CONFIG).exists():
+        claim_config(folder, fingerprint)
+    else:
+        write_config(folder, to_dict(spec.model), run=fingerprint)
     content = {"format": _FORMAT, **to_dict(spec), "model": {"kind": spec.model.kind}}
-    write_whole(folder / RUN_FILE, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
+    content |= {"fingerprint": fingerprint, "member_fingerprints": [member.fingerprint for member in members]}
+    write_sealed(folder / RUN_FILE, content)
 
 
 def is_first_format(folder: Path) -> bool:
     """Whether an older version wrote the run; it can be read, but not resumed."""
     try:
-        content = json.loads((folder / RUN_FILE).read_bytes())
+        content = read_json(folder / RUN_FILE)
     except (OSError, ValueError):
         return False
-    return isinstance(content, dict) and content.get("format") == _FIRST_FORMAT
+    return content.get("format") == _FIRST_FORMAT
 
 
 def read_run(folder: Path) -> RunSpec:
     """What a run was made with.
 
     Raises:
-        ValueError: one sentence: the folder holds no run of ours.
+        ValueError: one sentence: the folder holds no run of ours, or it is not as it was written.
     """
+    return _read(folder).spec
+
+
+def read_members(folder: Path) -> tuple[RunSpec, list[tuple[Path, RunSpec]]]:
+    """What a run was made with, and the folder and spec of each of its models (itself, when it has only one).
+
+    Raises:
+        ValueError: one sentence: as :func:`read_run`, or some of the files belong to another run.
+    """
+    run = _read(folder)
+    _check_claimed(folder, run)
+    if not run.spec.members:
+        return run.spec, [(folder, run.spec)]
+    members = []
+    for place, name in enumerate(run.spec.members):
+        home = folder / MEMBERS / name
+        member = _read(home)
+        _check_claimed(home, member)
+        if run.written is not None:
+            expected = run.written.member_fingerprints[place : place + 1]
+            if member.written is None or (member.written.fingerprint,) != expected:
+                raise ValueError(f"{home} holds a model of another run than {folder / RUN_FILE} describes")
+        members.append((home, member.spec))
+    return run.spec, members
+
+
+def _check_claimed(folder: Path, run: _RunFiles) -> None:
+    if run.written is not None and run.claimed != run.written.fingerprint:
+        raise ValueError(f"{folder / CONFIG} belongs to another run than {RUN_FILE} beside it")
+
+
+def _read(folder: Path) -> _RunFiles:
     file = folder / RUN_FILE
+    if not folder.exists():
+        raise ValueError(f"{folder} does not exist; expected a run's folder on this machine: nothing is downloaded")
     if not file.is_file():
         raise ValueError(f"{folder} is no tokengt run: {RUN_FILE} is missing")
-    try:
-        data = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{file} is not valid JSON: {error}") from error
-    written = data.pop("format", None) if isinstance(data, dict) else None
-    if written not in (_FORMAT, _FIRST_FORMAT):
+    data = read_json(file)
+    written = data.get("format")
+    if written not in (_FORMAT, _SECOND_FORMAT, _FIRST_FORMAT):
         raise ValueError(f"{file} has format {written!r}; expected {_FORMAT!r}")
+    fingerprints = None
+    if written == _FORMAT:
+        data = unsealed(data, file)
+        names = {name: data.pop(name) for name in ("fingerprint", "member_fingerprints") if name in data}
+        fingerprints = from_dict(_Fingerprints, names, str(file))
     named = data.get("model")
     if not isinstance(named, dict):
         raise ValueError(f"{file}.model is {named!r}; expected the kind of the run's model")
-    model = model_from_v1(named) if written == _FIRST_FORMAT else read_config(folder)
-    if written == _FORMAT and model.get("kind") != named.get("kind"):
+    saved = None if written == _FIRST_FORMAT else read_saved(folder)
+    model = model_from_v1(named) if saved is None else saved.model
+    if saved is not None and model.get("kind") != named.get("kind"):
         raise ValueError(
             f"{file} names a model of kind {named.get('kind')!r}, {CONFIG} beside it {model.get('kind')!r}"
         )
-    return from_dict(RunSpec, {**data, "model": config_from_dict(model, f"{folder / CONFIG}")}, str(file))
+    where = f"{file}.model" if saved is None else str(folder / CONFIG)
+    settings = {name: value for name, value in data.items() if name != "format"}
+    spec = from_dict(RunSpec, {**settings, "model": config_from_dict(model, where)}, str(file))
+    return _RunFiles(spec, fingerprints, None if saved is None else saved.run)
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

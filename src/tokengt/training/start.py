@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig
-from tokengt.models.kinds import load_model
-from tokengt.models.pretrained import WEIGHTS
-from tokengt.training.spec import RUN_FILE, read_run
+from tokengt.models.kinds import config_from_dict, load_model
+from tokengt.models.own import OwnConfig
+from tokengt.models.pretrained import WEIGHTS, read_config
+from tokengt.training.spec import RUN_FILE, read_members
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,20 +37,27 @@ class Start:
     @classmethod
     def read(cls, folder: Path, frozen: bool = False) -> "Start":
         """From a run (of several models: the first) or a saved model."""
-        spec = read_run(folder) if (folder / RUN_FILE).is_file() else None
-        if spec is not None and spec.members:
-            folder = folder / "members" / spec.members[0]
-        model = load_model(folder)
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "does not exist"
+            raise ValueError(f"{folder} {what}; expected the folder of a trained run or of a saved model to begin with")
+        spec, home = None, folder
+        if (folder / RUN_FILE).is_file():
+            spec, members = read_members(folder)
+            home = members[0][0]
+        _refuse_own(folder, config_from_dict(read_config(home), str(home)))
+        if spec is not None and not (home / WEIGHTS).is_file():
+            raise ValueError(f"{home} is not trained to the end; finish it with its own command and --resume")
+        model = load_model(home)
         if not isinstance(getattr(model, "head", None), nn.Module):
             raise ValueError(f"{folder} holds a {type(model).__name__}, which has no head to replace")
-        digest = checksum((folder / WEIGHTS).read_bytes())
+        digest = checksum((home / WEIGHTS).read_bytes())
         return cls(model.config, model.state_dict(), digest, frozen, None if spec is None else spec.molecules)
 
     def check(self, config: ModelConfig) -> None:
         """Refuse a model in which some weight but the head's has no place of its shape."""
         had, new = self.config.num_descriptors, config.num_descriptors
         if had and had != new:
-            raise ValueError(f"the model to begin with takes {had} descriptors, got {new}; name them by --descriptors")
+            raise ValueError(f"the model to begin with takes {had} descriptors, got {new}; name those it had")
         here = config.meanings()
         for name, before in self.config.meanings().items():
             if before != here.get(name):
@@ -87,3 +95,13 @@ class Start:
 
     def _kept(self) -> list[tuple[str, Tensor]]:
         return [(name, value) for name, value in self.weights.items() if not name.startswith("head.")]
+
+
+def _refuse_own(folder: Path, config: ModelConfig) -> None:
+    """Only its author's code can build a module of one's own, and only there can its head be replaced."""
+    if isinstance(config, OwnConfig):
+        raise ValueError(
+            f"{folder} was trained with your own class {config.name}, which its files do not hold; to go on from its "
+            f"weights, give the trained module itself to another training in Python: "
+            f"tokengt.train(data, out, model=tokengt.load({str(folder)!r}, model={config.name}(...)).members[0].model)"
+        )

@@ -1,6 +1,6 @@
 """What is learned from a table of labels: its scaling, its loss and its predictions. A missing label is NaN."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, isnan
@@ -11,9 +11,32 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from tokengt.config import near
 from tokengt.data.manifest import TaskKind as TaskKind
 
 _MOST_CLASSES = 10_000
+# Metrics that can choose the best epoch, by the kind of task, and whether more is better; the first is the default.
+METRICS: Mapping[TaskKind, Mapping[str, bool]] = {
+    "regression": {"rmse": False, "mae": False, "r2": True, "spearman": True},
+    "binary": {"roc_auc": True, "average_precision": True, "accuracy": True, "cross_entropy": False},
+    "multiclass": {"accuracy": True, "macro_f1": True, "cross_entropy": False},
+}
+# Other names that people have for them.
+METRIC_ALIASES: Mapping[str, str] = {
+    "auc": "roc_auc",
+    "roc": "roc_auc",
+    "auroc": "roc_auc",
+    "prc": "average_precision",
+    "prc_auc": "average_precision",
+    "auprc": "average_precision",
+    "ap": "average_precision",
+}
+# Losses by the kind of task; the first is the default. Those of regression are of the scaled target.
+LOSSES: Mapping[TaskKind, tuple[str, ...]] = {
+    "regression": ("mse", "mae", "huber"),
+    "binary": ("cross_entropy",),
+    "multiclass": ("cross_entropy",),
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +50,8 @@ class Task:
         classes: multiclass: the names of the classes; a label is the place of its class.
         mean: regression: mean of each target's training labels; zeros otherwise.
         scale: regression: their standard deviation, 1 where all labels are equal; ones otherwise.
+        metric: a name in :data:`METRICS`: chooses between models, and is reported first; the first of them if empty.
+        loss: a name in :data:`LOSSES`: what training makes small; the first of them if empty.
     """
 
     kind: TaskKind
@@ -34,10 +59,15 @@ class Task:
     classes: tuple[str, ...] | None = None
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+    metric: str = ""
+    loss: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(TaskKind):
-            raise ValueError(f"task is {self.kind!r}; expected 'regression', 'binary' or 'multiclass'")
+            known = get_args(TaskKind)
+            raise ValueError(f"task is {self.kind!r}{near(self.kind, known)}; expected one of {', '.join(known)}")
+        self._choose("metric", METRICS[self.kind])
+        self._choose("loss", LOSSES[self.kind])
         if not self.names:
             raise ValueError("a task needs a target; expected one or more column names")
         if self.kind == "multiclass":
@@ -57,6 +87,15 @@ class Task:
             raise ValueError(f"mean and scale need {len(self.names)} numbers each, one per target")
         if not all(map(isfinite, self.mean)) or not all(isfinite(scale) and scale > 0 for scale in self.scale):
             raise ValueError("mean and scale of a task must be finite and scale above 0")
+
+    def _choose(self, name: str, options: Iterable[str]) -> None:
+        """The first of a kind's metrics or losses where none is named; refuse one of another kind."""
+        known, value = tuple(options), getattr(self, name)
+        if value and value not in known:
+            raise ValueError(
+                f"the {name} is {value}{near(value, known)}; expected {', '.join(known)} for the task {self.kind}"
+            )
+        object.__setattr__(self, name, value or known[0])
 
     @classmethod
     def fit(
@@ -94,18 +133,18 @@ class Task:
         return len(self.names) if self.classes is None else len(self.classes)
 
     @property
-    def metric(self) -> str:
-        """The metric that chooses between models."""
-        return {"regression": "rmse", "binary": "roc_auc", "multiclass": "accuracy"}[self.kind]
-
-    @property
     def loss_name(self) -> str:
         """What :meth:`loss_sum` sums up, with its unit."""
-        return "scaled squared error" if self.kind == "regression" else "cross entropy, nats"
+        return {
+            "mse": "scaled squared error",
+            "mae": "scaled absolute error",
+            "huber": "Huber loss of the scaled error",
+            "cross_entropy": "cross entropy, nats",
+        }[self.loss]
 
     @property
     def higher_is_better(self) -> bool:
-        return self.kind != "regression"
+        return METRICS[self.kind][self.metric]
 
     def is_better(self, value: float, best: float | None) -> bool:
         """Whether a metric beats the best one so far; NaN beats nothing, and everything else beats NaN or None."""
@@ -135,7 +174,7 @@ class Task:
         return int((~torch.isnan(targets)).sum())
 
     def loss_sum(self, output: Float[Tensor, "rows out"], targets: Float[Tensor, "rows targets"]) -> Float[Tensor, ""]:
-        """Loss summed over the labels that there are: squared error of the scaled target, or cross entropy in nats.
+        """Loss summed over the labels that there are: an error of the scaled target, or cross entropy in nats.
 
         Where a label is missing the loss and the gradient are exactly zero, whatever the output is.
         """
@@ -153,7 +192,13 @@ class Task:
             losses = F.binary_cross_entropy_with_logits(output, labels, reduction="none")
             return torch.where(present, losses, 0).sum()
         scaled = (targets.double() - _row(self.mean, output.device)) / _row(self.scale, output.device)
-        return (output - torch.where(present, scaled, 0).to(output.dtype)).square().sum()
+        error = output - torch.where(present, scaled, 0).to(output.dtype)
+        if self.loss == "mae":
+            return error.abs().sum()
+        if self.loss == "huber":
+            # Half the square up to one standard deviation, then a line with the slope that the square has there.
+            return F.huber_loss(error, torch.zeros_like(error), reduction="sum")
+        return error.square().sum()
 
     def predictions(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows out"]:
         """Outputs as a person reads them, in float64: natural units, or probabilities."""
@@ -163,11 +208,28 @@ class Task:
         return output.sigmoid() if self.kind == "binary" else output.softmax(1)
 
     def floor(self, targets: Float[Tensor, "rows targets"], rows: int) -> Float[Tensor, "{rows} out"]:
-        """What a model that saw only the training labels would predict: their mean, or how often a class occurs."""
+        """What a model that saw only the training labels would predict: their mean, or how often a class occurs.
+
+        A class that no label has is taken to have occurred once, and so is every other once more: nothing is certain.
+        """
         labels = targets.detach().double()
+        if self.kind == "regression":
+            return labels.nanmean(0).expand(rows, -1)
         if self.kind == "multiclass":
             labels = _one_hot(labels, self.out_dim)
-        return labels.nanmean(0).expand(rows, -1)
+        counts, count = labels.nansum(0), (~torch.isnan(labels)).sum(0)
+        if self.kind == "multiclass":
+            smooth = (counts == 0).any()
+            return torch.where(smooth, (counts + 1) / (count + self.out_dim), labels.nanmean(0)).expand(rows, -1)
+        certain = (counts == 0) | (counts == count)
+        return torch.where(certain, (counts + 1) / (count + 2), labels.nanmean(0)).expand(rows, -1)
+
+    def unseen_classes(self, targets: Float[Tensor, "rows targets"]) -> list[str]:
+        """Classes that none of these labels has."""
+        if self.classes is None:
+            return []
+        seen = set(targets[~torch.isnan(targets)].long().tolist())
+        return [name for place, name in enumerate(self.classes) if place not in seen]
 
 
 def numbered_classes(targets: Float[Tensor, "rows targets"], name: str = "target") -> tuple[str, ...]:

@@ -1,9 +1,8 @@
 """What a folder is: a store, a run or a saved model, in a few lines."""
 
-import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -11,8 +10,9 @@ from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import load_model
 from tokengt.models.pretrained import CONFIG
+from tokengt.training.card import LINEAR
 from tokengt.training.metrics import describe
-from tokengt.training.results import CARD, METRICS, SUMMARY
+from tokengt.training.results import CARD, METRICS, SUMMARY, read_summary
 from tokengt.training.spec import RUN_FILE, RunSpec, read_run
 
 
@@ -56,33 +56,56 @@ def _run(path: Path, spec: RunSpec) -> Iterator[str]:
     yield f"{path}: a run of {count} on {spec.source.name}, {spec.task.kind} of {', '.join(spec.task.names)}"
     yield f"split      {spec.split}; seed {spec.seed}"
     yield from _model(spec.model)
-    summary = path / SUMMARY
-    if summary.is_file():
-        numbers = json.loads(summary.read_bytes())
-        if numbers.get("test"):
-            yield f"test       {describe(_numbers(numbers['test']))} ({numbers['test_rows']:,} rows)"
+    if (path / SUMMARY).is_file():
+        summary = read_summary(path)
+        if summary.test:
+            yield f"test       {describe(_numbers(summary.test))} ({summary.test_rows:,} rows)"
     else:
-        done = len((path / METRICS).read_bytes().splitlines()) if (path / METRICS).is_file() else 0
-        yield f"unfinished {done} of {spec.training.epochs} epochs are done; go on with the same command and --resume"
+        yield f"unfinished {_progress(path, spec)}; go on with the same command and --resume"
+
+
+def _progress(path: Path, spec: RunSpec) -> str:
+    """How far a run that is not finished has come; of several models, which are trained one after the other."""
+    if not spec.members:
+        return f"{_epochs(path)} of {spec.training.epochs} epochs are done"
+    homes = {name: path / "members" / name for name in spec.members}
+    finished = [name for name, home in homes.items() if (home / SUMMARY).is_file()]
+    begun = {name: _epochs(home) for name, home in homes.items() if name not in finished}
+    epochs = [f"{count} of {spec.training.epochs} epochs of {name}" for name, count in begun.items() if count]
+    return ", ".join([f"{len(finished)} of {len(homes)} models are trained", *epochs])
+
+
+def _epochs(folder: Path) -> int:
+    file = folder / METRICS
+    return len(file.read_bytes().splitlines()) if file.is_file() else 0
 
 
 def outcome(path: Path) -> list[str]:
     """What a finished run has to show: numbers, and the files to open; nothing in all processes but the first."""
     if int(os.environ.get("RANK", "0")) or int(os.environ.get("LOCAL_RANK", "0")):
         return []
-    numbers = json.loads((path / SUMMARY).read_bytes())
+    summary = read_summary(path)
     lines = []
-    for name, label in (("test", "test"), ("floor", "knowing only the training labels")):
-        if numbers.get(name):
-            lines.append(f"{label}: {describe(_numbers(numbers[name]))}")
-    each = [value for value in numbers.get("members", []) if value is not None]
+    known = "knowing only the training labels"
+    for values, label in ((summary.test, "test"), (summary.linear, LINEAR), (summary.floor, known)):
+        if values:
+            lines.append(f"{label}: {describe(_numbers(values))}")
+    each = [value for value in summary.members if value is not None]
     if len(each) > 1:
-        lines.append(f"each model alone: {numbers['metric']} {mean(each):.4g} ± {stdev(each):.2g}")
+        lines.append(f"each model alone: {summary.metric} {mean(each):.4g} ± {stdev(each):.2g}")
     shown = ", ".join(str(file) for file in (*sorted(path.glob("*.png")), path / CARD))
-    return [*lines, f"open {shown}", f"predict with: tokengt predict {shlex.quote(str(path))} NEW.csv --out OUT.csv"]
+    new = _new_input(read_run(path))
+    return [*lines, f"open {shown}", f"predict with: tokengt predict {shlex.quote(str(path))} {new} --out OUT.csv"]
 
 
-def _numbers(values: dict[str, float | None]) -> dict[str, float]:
+def _new_input(spec: RunSpec) -> str:
+    """A name for a file to predict, of a kind that the run takes."""
+    if spec.molecules is not None:
+        return "NEW.csv"
+    return f"NEW{Path(spec.source.name).suffix}" if Path(spec.source.name).suffix else "NEW_FOLDER"
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: float("nan") if value is None else value for name, value in values.items()}
 
 

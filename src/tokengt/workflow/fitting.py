@@ -2,13 +2,16 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splits import STANDARD, Fractions
 from tokengt.data.splitting import SplitRequest
 from tokengt.data.store import Store
@@ -18,10 +21,11 @@ from tokengt.level import Level
 from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabric
 from tokengt.training.request import AUTO, TrainRequest
 from tokengt.training.resolve import Say
-from tokengt.training.run import refuse_to_overwrite, train_run
+from tokengt.training.run import STORE, refuse_to_overwrite, train_run
 from tokengt.training.spec import is_first_format
 from tokengt.training.start import Start
-from tokengt.workflow.inputs import open_data, remove_store
+from tokengt.workflow.inputs import check_wishes, is_prepared_first, open_data
+from tokengt.workflow.run_folder import run_folder
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class TrainOptions:
         devices: processes on this machine (``torchrun`` sets its own).
         strategy: how several processes share the model.
         workers: processes that prepare the file; None for all cores.
+        max_rejected: when a larger share of the rows than this cannot be read, nothing is trained.
         quiet: say nothing.
     """
 
@@ -50,6 +55,7 @@ class TrainOptions:
     devices: int = 1
     strategy: Strategy = "auto"
     workers: int | None = None
+    max_rejected: float = MAX_REJECTED
     quiet: bool = False
 
 
@@ -60,6 +66,8 @@ def train(
     data: Any,
     out: str | Path,
     *,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
     smiles: str | None = None,
     target: str | Sequence[str] = (),
     task: TaskKind | None = None,
@@ -79,11 +87,14 @@ def train(
     Args:
         data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, or a list of PyG data.
         out: the run folder to make.
+        valid: a table of its own for the validation part, with the columns of ``data``, which is then a table too.
+            Without it the validation part is taken out of ``data``.
+        test: a table of its own for the test part. With ``valid`` and without ``test``, there is no test part.
         smiles: the column of SMILES.
-        target: the column or columns to learn.
+        target: the column or columns to learn; a pattern such as ``NR-*``; or "all" for every column of numbers.
         task: regression, binary or multiclass; None to guess it from the labels.
-        split: random, scaffold, ``column:NAME`` for a column of train, valid and test, or given: what a store or PyG
-            masks say. By itself, what the data gives if it gives any, else random.
+        split: random, scaffold, scaffold-sorted, ``column:NAME`` for a column of train, valid and test, or given: what
+            a store or PyG masks say. By itself, what the data gives if it gives any, else random.
         preset: a name that ``tokengt presets`` lists. By itself, small-pretrained for molecules whose hydrogens are
             implicit, unless a setting changes the model; else small.
         model: a module of your own instead of a preset; its ``forward`` takes a :class:`tokengt.GraphBatch` and gives
@@ -115,10 +126,25 @@ def train(
         seed=seed,
         where=DeviceConfig(device, options.devices, options.strategy),
         workers=options.workers,
+        max_rejected=options.max_rejected,
         resume=resume,
         quiet=options.quiet,
     )
-    return run_request(data, Path(out), request)
+    return run_request(_with_files(data, valid, test, request.split), Path(out), request)
+
+
+def _with_files(data: Any, valid: str | Path | None, test: str | Path | None, split: SplitRequest) -> Any:
+    """The data together with the files of the other parts, where there are any."""
+    if valid is None and test is None:
+        return data
+    if not isinstance(data, (str, Path)):
+        raise ValueError(
+            f"data is a {type(data).__name__}; expected a file where valid and test are files of their own"
+        )
+    if split.folds or split.column is not None or split.kind == "given":
+        asked = f"{split.folds} folds are" if split.folds else f"the split {split.kind} is"
+        raise ValueError(f"{asked} asked for, but valid and test are files of their own; expected one of the two")
+    return SplitFiles(Path(data), *(None if file is None else Path(file) for file in (valid, test)))
 
 
 def finetune(run: str | Path, data: Any, out: str | Path, **wishes: Any) -> Predictor:
@@ -130,8 +156,12 @@ def finetune(run: str | Path, data: Any, out: str | Path, **wishes: Any) -> Pred
 
 
 def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
-    """Open the data, resolve the request against it, train, and load what was trained."""
+    """Open the data, resolve the request against it, train, and load what was trained.
+
+    Whatever can be refused before the data is read is refused before anything is written.
+    """
     refuse_to_overwrite(out, request.resume)
+    check_wishes(data, request.recipe, request.split)
     if request.resume and is_first_format(out):
         return Predictor.load(out, request.where.device, request.model)  # It is finished, or it would be refused.
     start = None if request.start is None else Start.read(request.start, request.freeze)
@@ -140,31 +170,46 @@ def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
         recipe = replace(recipe, policy=start.policy)
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
-    if first and not request.resume:
-        # An attempt that stopped before it became a run may have left a store made from another file.
-        remove_store(out / "store", data)
 
     def opened(shown: bool) -> Store:
-        return open_data(data, recipe, out / "store", workers=request.workers, quiet=quiet or not shown)
+        return open_data(
+            data,
+            recipe,
+            out / STORE,
+            workers=request.workers,
+            quiet=quiet or not shown,
+            max_rejected=request.max_rejected,
+        )
 
-    store = _opened_by_all(fabric, opened)
     say: Say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
-    train_run(fabric, store, request, start, out, say)
-    fabric.barrier()
-    return Predictor.load(out, request.where.device, request.model)
+    with ExitStack() as held:
+
+        def opened_first() -> Store:
+            held.enter_context(run_folder(out, request.resume, is_prepared_first(data)))
+            return opened(True)
+
+        store = _first_alone(fabric, opened_first)
+        if store is None:
+            store = opened(False)
+        train_run(fabric, store, request, start, out, say)
+        fabric.barrier()
+        return Predictor.load(out, request.where.device, request.model)
 
 
-def _opened_by_all(fabric: Any, opened: Callable[[bool], Store]) -> Store:
-    """The first process prepares the data, the others find it finished; where it fails, all stop with its sentence."""
+def _first_alone(fabric: Any, act: Callable[[], Store]) -> Store | None:
+    """What the first process gives, and None in the others; where it fails, all stop with its sentence."""
     if fabric.world_size == 1:
-        return opened(True)
-    store, problem = None, None
+        return act()
+    store: Store | None = None
+    problem: Exception | None = None
     if fabric.is_global_zero:
         try:
-            store = opened(True)
+            store = act()
         except (ValueError, OSError, ImportError) as error:
-            problem = str(error)
-    problem = fabric.broadcast(problem)
+            problem = error
+    sentence = fabric.broadcast(None if problem is None else str(problem))
     if problem is not None:
-        raise ValueError(problem)
-    return opened(False) if store is None else store
+        raise problem
+    if sentence is not None:
+        raise ValueError(sentence)
+    return store

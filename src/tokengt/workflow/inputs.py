@@ -4,9 +4,9 @@ A store is a data set that was read and checked once, with all its graphs packed
 """
 
 import csv
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,45 +14,114 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
+from tokengt.config import near
 from tokengt.data.graph_sources import (
     LabelledGraphs,
+    as_numbers,
     graph_format,
     is_graph_source,
     read_pyg_list,
+    unread_sentence,
 )
-from tokengt.data.manifest import MANIFEST, REJECTED, Recipe
-from tokengt.data.prepare import prepare
+from tokengt.data.joined import SplitFiles
+from tokengt.data.manifest import FILE_PART, MANIFEST, REJECTED, Recipe
+from tokengt.data.prepare import MAX_REJECTED, prepare
 from tokengt.data.progress import say
+from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
 from tokengt.data.store import Store
-from tokengt.data.workspace import SHARDS
+from tokengt.data.tables import listed, open_table
+from tokengt.data.targets import ALL, expanded
 from tokengt.files import write_whole
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
 
 
+def is_prepared_first(data: Any) -> bool:
+    """Whether :func:`open_data` makes a store of the data: of files or a DataFrame, but not of graphs in memory."""
+    if isinstance(data, SplitFiles):
+        return True
+    if isinstance(data, (str, Path)):
+        return not (Path(data) / MANIFEST).is_file()
+    return not isinstance(data, Store) and hasattr(data, "to_csv")
+
+
+def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
+    """Refuse, before anything is read or written, what this data cannot be asked for.
+
+    Raises:
+        ValueError: the file does not exist, a table is to be learned without a target, or cannot be split that way.
+    """
+    first = data.train if isinstance(data, SplitFiles) else data
+    path = Path(first) if isinstance(first, (str, Path)) else None
+    for file in data.parts.values() if isinstance(data, SplitFiles) else () if path is None else (path,):
+        if not file.exists():
+            raise ValueError(f"{file} does not exist; expected a file, a folder of graphs or a store")
+    if not is_prepared_first(data):
+        return
+    if path is not None and is_graph_source(path):
+        if split.kind.startswith(SCAFFOLD):
+            raise ValueError(f"{path} holds graphs, and a {split.kind} split is one of molecules; split it at random")
+        return
+    if not recipe.targets:
+        columns = tuple(map(str, data.columns)) if path is None else open_table(path).columns
+        where = "" if path is None else f"{path}: "
+        raise ValueError(
+            f"{where}there is no target to learn; name a column, a pattern of names or {ALL!r} as the target; the "
+            f"columns are {listed(columns)}"
+        )
+    if split.kind == GIVEN and not split.files:
+        raise ValueError("split is 'given', but a table gives none by itself; name its column, as in column:NAME")
+
+
 def open_data(
-    data: Any, recipe: Recipe, home: Path, *, workers: int | None = None, quiet: bool = False, kept: bool = True
+    data: Any,
+    recipe: Recipe,
+    home: Path,
+    *,
+    workers: int | None = None,
+    quiet: bool = False,
+    kept: bool = True,
+    max_rejected: float = MAX_REJECTED,
 ) -> Store:
     """A store as it is, or one made in ``home`` from a file, a DataFrame or PyG graphs.
 
     If rows could not be read, a sentence says how many, where the first stands and why; and where all of them are
-    listed, if ``home`` is ``kept``.
+    listed, if ``home`` is ``kept``. When they are a larger share than ``max_rejected``, the data is refused.
     """
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
+    if isinstance(data, SplitFiles):
+        return _prepared(data, recipe, home, workers, quiet, kept, max_rejected)
     if hasattr(data, "to_csv"):
         data = _written(data.to_csv(index=False).encode(), home.with_name("data.csv"))
     if not isinstance(data, (str, Path)):
-        return _in_memory(data, recipe)
+        return _in_memory(data, recipe, shown=not quiet)
     path = Path(data)
-    if (path / MANIFEST).is_file():
+    if not is_prepared_first(path):
         return _chosen_targets(Store.open(path), recipe)
     if is_graph_source(path):
         recipe = replace(recipe, split=None)  # Graphs have no columns: their masks or files say the split.
-    store = prepare(path, home, recipe, workers=workers, progress=not quiet)
+    return _prepared(path, recipe, home, workers, quiet, kept, max_rejected)
+
+
+def _prepared(
+    source: Path | SplitFiles,
+    recipe: Recipe,
+    home: Path,
+    workers: int | None,
+    quiet: bool,
+    kept: bool,
+    max_rejected: float,
+) -> Store:
+    # The folder may be one that a person prepares in: what was begun there and is not finished is not ours to remove.
+    store = prepare(
+        source, home, recipe, workers=workers, progress=not quiet, takes_over=False, max_rejected=max_rejected
+    )
+    if set(recipe.targets) - set(store.manifest.target_names) and not quiet:
+        say(f"targets: {listed(store.manifest.target_names)}")
     if store.manifest.rejected and not quiet:
-        say(_rejected(store, home / REJECTED) + (f"; all are in {home / REJECTED}" if kept else ""))
+        say(_rejected(store, home / REJECTED, source) + (f"; all are in {home / REJECTED}" if kept else ""))
     return store
 
 
@@ -64,41 +133,57 @@ def _written(table: bytes, file: Path) -> Path:
     return file
 
 
-def _rejected(store: Store, file: Path) -> str:
-    with file.open(encoding="utf-8", newline="") as lines:
-        first = next(csv.DictReader(lines))
-    count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} rows could not be read"
-    return f"{count} (the first on line {first['line']}: {first['reason']})"
-
-
-def remove_store(folder: Path, data: Any) -> None:
-    """Remove a store of ours, unless it is the very data that is asked for."""
-    asked = isinstance(data, (str, Path)) and Path(data).resolve() == folder.resolve()
-    if not asked and ((folder / MANIFEST).is_file() or (folder / SHARDS).is_dir()):
-        shutil.rmtree(folder)
+def _rejected(store: Store, file: Path, source: Path | SplitFiles) -> str:
+    what = "rows" if store.is_molecules else "graphs"
+    count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} {what} could not be read"
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            names, (place, reason, *cells) = islice(csv.reader(lines), 2)
+        part = dict(zip(names[2:], cells, strict=False)).get(FILE_PART, "")
+    except (OSError, ValueError, csv.Error):
+        # The list is there to be read and edited, and may be gone or say anything by now.
+        return count
+    of_file = f" of {source.parts[part]}" if isinstance(source, SplitFiles) and part in source.parts else ""
+    return f"{count} (the first{f' on line {place}{of_file}' if store.is_molecules else ''}: {reason})"
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
     for option, asked, kept in (
-        ("--descriptors", recipe.descriptors, store.manifest.descriptors),
-        ("--level", recipe.level, store.manifest.level),
+        ("descriptors", recipe.descriptors, store.manifest.descriptors),
+        ("level", recipe.level, store.manifest.level),
         ("the molecule policy", recipe.policy if recipe.policy != MoleculePolicy() else None, policy_of(store)),
     ):
         if asked and asked != kept:
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
+    store = _as_asked(store, recipe)
     names = store.manifest.target_names
-    if not recipe.targets or recipe.targets == names:
+    asked = expanded(recipe.targets, names, lambda: names, f"the store was prepared with {listed(names) or 'none'}")
+    if not asked or asked == names:
         return store
-    for name in recipe.targets:
+    for name in asked:
         if name not in names:
-            raise ValueError(f"the store has no target {name!r}; it was prepared with {', '.join(names) or 'none'}")
-    places = [names.index(name) for name in recipe.targets]
+            raise ValueError(
+                f"the store has no target {name!r}{near(name, names)}; it was prepared with {listed(names) or 'none'}"
+            )
+    places = [names.index(name) for name in asked]
     manifest = replace(store.manifest, targets=tuple(store.manifest.targets[place] for place in places))
     return replace(store, manifest=manifest, targets=store.targets[:, places])
 
 
-def _in_memory(data: Any, recipe: Recipe) -> Store:
+def _as_asked(store: Store, recipe: Recipe) -> Store:
+    """Classes that are numbers, such as those that integers became when the store was made, as numbers if asked for."""
+    classes = store.manifest.targets[0].classes if store.manifest.targets else None
+    if classes is None or recipe.task in (None, "multiclass"):
+        return store
+    numbers = as_numbers(store.targets, classes)
+    if numbers is None:
+        return store
+    columns = tuple(replace(target, classes=None) for target in store.manifest.targets)
+    return replace(store, manifest=replace(store.manifest, targets=columns, task=None), targets=numbers)
+
+
+def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
     if hasattr(data, "edge_index") and not isinstance(data, Sequence):
         data = [data]
     if not isinstance(data, Sequence):
@@ -109,10 +194,19 @@ def _in_memory(data: Any, recipe: Recipe) -> Store:
         raise ValueError(f"PyG graphs have one attribute of labels; target names {', '.join(recipe.targets)}")
     labelled = read_pyg_list(data, recipe.targets[0] if recipe.targets else None, recipe.level)
     _refuse_rejected(labelled)
+    if not labelled.target_names:
+        raise ValueError(
+            'no graph of the list has labels; expected an attribute y, or the name of another as target="..."'
+        )
+    labelled, sentence = labelled.for_task(recipe.task)
+    say(sentence or "", shown and sentence is not None)
+    if labelled.unread:
+        say(unread_sentence(labelled.unread), shown)
     return Store.from_memory(
         labelled.graphs,
         labelled.targets,
         target_names=labelled.target_names,
+        classes=None if labelled.classes is None else [labelled.classes],
         level=labelled.level,
         task=recipe.task,
         split=labelled.split,
@@ -141,7 +235,7 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
         raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
-    read = known.alone(source, spec.task.names, spec.level)
+    read = known.alone(source, spec.task.names, spec.level, spec.attributes)
     return UnlabelledGraphs(_as_floats(read.graphs, spec.model.float_features), read.lines, read.rejected)
 
 

@@ -5,8 +5,10 @@ A draw is one pass of a model with its own random identifiers (or dropout); seve
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,25 +22,37 @@ from tokengt.data import cells
 from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.progress import progress_bar
 from tokengt.data.tables import Row, Table, open_table
-from tokengt.files import write_whole, writing
+from tokengt.files import ready_to_write, write_whole, writing
 from tokengt.inference import Predictor
-from tokengt.interop.molecules import TextKind, canonical_smiles
+from tokengt.interop.molecules import MoleculePolicy, TextKind, canonical_smiles, pack_molecules
+from tokengt.level import Level
 from tokengt.models.passes import Over
 from tokengt.training import outputs
+from tokengt.training.processes import Device
 from tokengt.workflow.inputs import unlabelled_graphs
+from tokengt.workflow.vectors import Vectors, check_ending, writing_vectors
 
 _CHUNK = 2048
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """How many rows came in, and how many of them could not be predicted."""
+    """How many rows came in, and how many of them have no prediction.
+
+    ``overflowed`` of the ``bad`` ones could be read, but the model gives no finite number for them.
+    """
 
     rows: int
     bad: int
+    overflowed: int = 0
 
     def __str__(self) -> str:
-        return f"{self.rows:,} rows" + (f", {self.bad:,} of which could not be read" if self.bad else "")
+        unread = self.bad - self.overflowed
+        return (
+            f"{self.rows:,} rows"
+            + (f", {unread:,} of which could not be read" if unread else "")
+            + (f", {self.overflowed:,} for which the model gives no finite number" if self.overflowed else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,15 @@ class _Columns:
         if name is None:
             assert table.text_column is not None
             return cls(table.columns.index(table.text_column), table.text_kind, descriptors)
-        return cls(table.place(name, "--smiles"), "smiles", descriptors)
+        return cls(table.place(name, "the smiles option"), "smiles", descriptors)
+
+    def look_like_row(self, cells_of_row: tuple[str, ...], policy: MoleculePolicy) -> bool:
+        """Whether these cells could be a row of the table: a molecule that can be read, and every descriptor."""
+        try:
+            _ = [cells.descriptor(cells_of_row[place]) for _, place in self.descriptors]
+        except cells.BadCell:
+            return False
+        return len(pack_molecules([cells_of_row[self.text]], policy, self.kind).kept) == 1
 
 
 def smiles_column(predictor: Predictor, table: Table, wanted: str | None) -> str | None:
@@ -84,12 +106,26 @@ class Chunk:
     kept: NDArray[np.int64]
     problems: dict[int, str]
 
+    def told(self, predictor: Predictor, values: Float[Tensor, "kept out"] | None, level: Level) -> dict[int, str]:
+        """The reasons of all rows without a value: those that could not be read, and those that overflowed."""
+        if self.graphs is None or values is None:
+            return self.problems
+        overflowed = predictor.reasons(self.graphs, values, level)
+        return self.problems | {int(self.kept[row]): reason for row, reason in overflowed.items()}
+
     def spread_out(self, values: Float[Tensor, "kept out"] | None, width: int) -> Float[Tensor, "rows out"]:
         """Values of the kept rows at their places, NaN elsewhere."""
         out = torch.full((len(self.rows), width), torch.nan, dtype=torch.float64)
         if values is not None:
             out[torch.from_numpy(self.kept)] = values.double()
         return out
+
+
+def open_for(predictor: Predictor, source: Path, smiles: str | None) -> Table:
+    """The table, which notices a quote that takes in whole rows."""
+    table = open_table(source)
+    places, policy = _Columns.of(predictor, table, smiles), predictor.spec.molecules
+    return table if policy is None else table.guarded(partial(places.look_like_row, policy=policy))
 
 
 def chunks(predictor: Predictor, table: Table, smiles: str | None) -> Iterator[Chunk]:
@@ -136,44 +172,59 @@ def _descriptor(name: str, text: str) -> float:
 
 
 def predict_file(
-    predictor: Predictor,
-    source: Path,
-    out: Path,
+    run: Predictor | str | Path,
+    source: str | Path,
+    out: str | Path,
     *,
     smiles: str | None = None,
     draws: int = 1,
     over: Over = "identifiers",
+    overwrite: bool = False,
+    device: Device = "auto",
     quiet: bool = False,
 ) -> Predicted:
     """Write ``out``, a CSV with the columns of ``source``, then the predictions, then the reason of a bad row.
 
-    A source of graphs has no columns: its CSV has the number of the graph (and of its node or edge) instead.
+    A source of graphs has no columns: its CSV has the number of the graph (and of its node or edge) instead. A file
+    that exists is replaced only if ``overwrite`` says so.
     """
-    if out.resolve() == source.resolve():
-        raise ValueError(f"--out is the input {source} itself; choose another name")
+    source, out = Path(source), Path(out)
+    _check_out(source, out, overwrite)
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
     if is_graph_source(source):
         _no_column(source, smiles)
         return _predict_graphs(predictor, source, out, draws, over)
-    table = open_table(source)
+    table = open_for(predictor, source, smiles)
     head, as_smiles = _visible(table)
     names = outputs.unused([*outputs.columns(predictor.task, _has_spread(predictor, draws)), "reason"], head)
     # The file is read once more just to count its rows, so that the progress bar can say how long it will take.
     total = sum(1 for _ in table.rows())
-    rows = bad = 0
+    rows = bad = overflowed = 0
     with writing(out) as file, progress_bar(total, "rows", "predicting", shown=not quiet) as advance:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*head, *names])
         for chunk in chunks(predictor, table, smiles):
-            predictions = _told(predictor, chunk, draws, over)
-            inputs = _shown_cells(chunk, table, as_smiles)
-            writer.writerows([*a, *b, c] for a, b, c in zip(inputs, predictions, _reasons(chunk), strict=True))
-            rows, bad = rows + len(chunk.rows), bad + len(chunk.problems)
+            predictions, problems = _predicted(predictor, chunk, draws, over)
+            inputs = _shown_cells(predictor, chunk.rows, table, as_smiles)
+            reasons = _reasons(chunk, problems)
+            writer.writerows([*a, *b, c] for a, b, c in zip(inputs, predictions, reasons, strict=True))
+            rows, bad = rows + len(chunk.rows), bad + len(problems)
+            overflowed += len(problems) - len(chunk.problems)
             advance(len(chunk.rows))
         text.flush()
         # Otherwise the wrapper would close the file, which ``writing`` still has to move to its name.
         text.detach()
-    return Predicted(rows, bad)
+    return Predicted(rows, bad, overflowed)
+
+
+def _check_out(source: Path, out: Path, overwrite: bool) -> None:
+    """Whatever is wrong with the file to write is said before any work is done."""
+    ready_to_write(out)
+    if os.path.realpath(out) == os.path.realpath(source):
+        raise ValueError(f"the file to write is the input {source} itself; choose another name")
+    if out.is_file() and not overwrite:
+        raise ValueError(f"{out} exists; choose another name, or have it replaced (--force, in Python overwrite=True)")
 
 
 def _has_spread(predictor: Predictor, draws: int) -> bool:
@@ -183,20 +234,22 @@ def _has_spread(predictor: Predictor, draws: int) -> bool:
 
 def _no_column(source: Path, smiles: str | None) -> None:
     if smiles is not None:
-        raise ValueError(f"{source} holds graphs and no table of molecules: --smiles means nothing there")
+        raise ValueError(f"{source} holds graphs and no table of molecules: a column of SMILES means nothing there")
 
 
-def _told(predictor: Predictor, chunk: Chunk, draws: int, over: Over) -> list[list[str]]:
+def _predicted(predictor: Predictor, chunk: Chunk, draws: int, over: Over) -> tuple[list[list[str]], dict[int, str]]:
+    """The cells of every row's prediction, and the reasons of those that have none, by place."""
     mean = std = None
     if chunk.graphs is not None:
         mean, std = predictor.predict_graphs(chunk.graphs, draws, over)
     width = predictor.task.out_dim
     stds = chunk.spread_out(std, width) if _has_spread(predictor, draws) else None
-    return outputs.cells(predictor.task, chunk.spread_out(mean, width), stds)
+    cells = outputs.cells(predictor.task, chunk.spread_out(mean, width), stds)
+    return cells, chunk.told(predictor, mean, predictor.spec.level)
 
 
-def _reasons(chunk: Chunk) -> list[str]:
-    return [chunk.problems.get(place, "") for place in range(len(chunk.rows))]
+def _reasons(chunk: Chunk, problems: Mapping[int, str]) -> list[str]:
+    return [problems.get(place, "") for place in range(len(chunk.rows))]
 
 
 def _visible(table: Table) -> tuple[list[str], bool]:
@@ -208,12 +261,12 @@ def _visible(table: Table) -> tuple[list[str], bool]:
     return [smiles if name == table.text_column else name for name in table.columns], True
 
 
-def _shown_cells(chunk: Chunk, table: Table, as_smiles: bool) -> list[tuple[str, ...]]:
-    rows = [row.cells for row in chunk.rows]
-    if not as_smiles or table.text_column is None:
+def _shown_cells(predictor: Predictor, found: Sequence[Row], table: Table, as_smiles: bool) -> list[tuple[str, ...]]:
+    rows, policy = [row.cells for row in found], predictor.spec.molecules
+    if not as_smiles or table.text_column is None or policy is None:
         return rows
     place = table.columns.index(table.text_column)
-    texts = canonical_smiles([row[place] for row in rows], kind=table.text_kind)
+    texts = canonical_smiles([row[place] for row in rows], policy.of_whole, table.text_kind)
     return [(*row[:place], text or "", *row[place + 1 :]) for row, text in zip(rows, texts, strict=True)]
 
 
@@ -231,45 +284,73 @@ def _predict_graphs(predictor: Predictor, source: Path, out: Path, draws: int, o
     )
     predictions = outputs.cells(predictor.task, mean, std)
     columns = outputs.columns(predictor.task, _has_spread(predictor, draws))
-    body = [[*a, *b, ""] for a, b in zip(front, predictions, strict=True)]
+    overflowed = predictor.reasons(source_graphs.graphs, mean)
+    reasons = [overflowed.get(row, "") for row in range(len(mean))]
+    body = [[*a, *b, c] for a, b, c in zip(front, predictions, reasons, strict=True)]
     body += [[line, *[""] * (len(head) - 1 + len(columns)), reason] for line, reason in source_graphs.rejected]
     text = io.StringIO()
     # Graphs that could not be read go back to their places among the others.
     body.sort(key=lambda row: row[0])
     csv.writer(text, lineterminator="\n").writerows([[*head, *columns, "reason"], *body])
     write_whole(out, text.getvalue().encode())
-    return Predicted(len(body), len(source_graphs.rejected))
+    return Predicted(len(body), len(source_graphs.rejected) + len(overflowed), len(overflowed))
 
 
 def embed_file(
-    predictor: Predictor, source: Path, out: Path, *, smiles: str | None = None, quiet: bool = False
+    run: Predictor | str | Path,
+    source: str | Path,
+    out: str | Path,
+    *,
+    smiles: str | None = None,
+    overwrite: bool = False,
+    device: Device = "auto",
+    quiet: bool = False,
 ) -> Predicted:
-    """Write ``out``, an .npz with ``vectors`` [rows, dim] (NaN for a bad row), ``valid`` [rows] and ``lines`` [rows].
+    """Write ``out``, one vector per row of ``source`` (per graph, where it holds graphs), as its ending says.
 
-    ``np.load`` reads it without pickle.
+    ``.csv`` and ``.parquet`` have the columns of ``source`` (or ``graph``), then ``vector_0``, ``vector_1``, ..., then
+    ``reason``: why a row has no vector. ``.npz`` has ``vectors`` [rows, dim] (NaN for such a row), ``valid`` [rows],
+    ``lines`` [rows] and the ``reasons`` of the rows that are not valid; ``np.load`` reads it without pickle. A file
+    that exists is replaced only if ``overwrite`` says so.
     """
-    vectors, valid, lines = [], [], []
+    source, out = Path(source), Path(out)
+    check_ending(out)
+    _check_out(source, out, overwrite)
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
     if is_graph_source(source):
         _no_column(source, smiles)
-        source_graphs = unlabelled_graphs(predictor.spec, source)
-        vectors.append(predictor.embed_graphs(source_graphs.graphs).numpy())
-        valid.append(np.ones(len(source_graphs.graphs), dtype=bool))
-        lines.append(source_graphs.lines.numpy())
-    else:
-        table = open_table(source)
-        total = sum(1 for _ in table.rows())
-        with progress_bar(total, "rows", "embedding", shown=not quiet) as advance:
-            for chunk in chunks(predictor, table, smiles):
-                own = None if chunk.graphs is None else predictor.embed_graphs(chunk.graphs)
-                width = predictor.width if own is None else own.shape[1]
-                vectors.append(chunk.spread_out(own, width).float().numpy())
-                valid.append(np.array([place not in chunk.problems for place in range(len(chunk.rows))]))
-                lines.append(np.array([row.line for row in chunk.rows]))
-                advance(len(chunk.rows))
-    if not vectors:
+        return _embed_graphs(predictor, source, out)
+    table = open_for(predictor, source, smiles)
+    head, as_smiles = _visible(table)
+    total = sum(1 for _ in table.rows())
+    if not total:
         raise ValueError(f"{source} has no rows; expected at least one")
-    packed = io.BytesIO()
-    good = np.concatenate(valid)
-    np.savez_compressed(packed, vectors=np.concatenate(vectors), valid=good, lines=np.concatenate(lines))
-    write_whole(out, packed.getvalue())
-    return Predicted(len(good), int((~good).sum()))
+    bad = overflowed = 0
+    with writing_vectors(out, head) as add, progress_bar(total, "rows", "embedding", shown=not quiet) as advance:
+        for chunk in chunks(predictor, table, smiles):
+            own = None if chunk.graphs is None else predictor.embed_graphs(chunk.graphs)
+            values = chunk.spread_out(own, predictor.width if own is None else own.shape[1]).float().numpy()
+            problems = chunk.told(predictor, own, "graph")
+            lines = np.array([row.line for row in chunk.rows], dtype=np.int64)
+            add(
+                Vectors(_shown_cells(predictor, chunk.rows, table, as_smiles), lines, values, _reasons(chunk, problems))
+            )
+            bad, overflowed = bad + len(problems), overflowed + len(problems) - len(chunk.problems)
+            advance(len(chunk.rows))
+    return Predicted(total, bad, overflowed)
+
+
+def _embed_graphs(predictor: Predictor, source: Path, out: Path) -> Predicted:
+    """One vector per graph; graphs that could not be read stand at their places among the others."""
+    source_graphs = unlabelled_graphs(predictor.spec, source)
+    found = predictor.embed_graphs(source_graphs.graphs)
+    overflowed = predictor.reasons(source_graphs.graphs, found, "graph")
+    lines = [*source_graphs.lines.tolist(), *(line for line, _ in source_graphs.rejected)]
+    reasons = [overflowed.get(row, "") for row in range(len(found))] + [why for _, why in source_graphs.rejected]
+    values = np.full((len(lines), found.shape[1]), np.nan, dtype=np.float32)
+    values[: len(found)] = found.numpy()
+    order = np.argsort(np.array(lines, dtype=np.int64), kind="stable")
+    with writing_vectors(out, ["graph"]) as add:
+        fronts = [[str(lines[place])] for place in order]
+        add(Vectors(fronts, np.array(lines, dtype=np.int64)[order], values[order], [reasons[p] for p in order]))
+    return Predicted(len(lines), len(source_graphs.rejected) + len(overflowed), len(overflowed))

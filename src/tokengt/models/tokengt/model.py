@@ -15,11 +15,12 @@ from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.store import Store
 from tokengt.interop.pyg import as_batch
-from tokengt.models.contract import Description, Model, ModelConfig
+from tokengt.models.contract import Description, Model, ModelConfig, check_sizes
 from tokengt.models.features import FeatureSpec
-from tokengt.models.passes import Over, Prediction, evaluating, run_passes, summarise
+from tokengt.models.passes import Over, Prediction, check_passes, evaluating, run_passes, summarise
 from tokengt.models.pretrained import read_model, restore
 from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_tokens
+from tokengt.models.tokengt.guard import Domain, DomainGuard
 from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, given_identifiers, identify
 from tokengt.models.tokengt.initialise import initialise
@@ -40,6 +41,7 @@ class TokenGTConfig(ModelConfig):
         identifiers: node identifiers.
         encoder: the Transformer.
         head: what is predicted.
+        domain: the inputs that written weights are right for, and all others are refused; None for trained ones.
     """
 
     kind: Literal["tokengt"] = field(default="tokengt", init=False)
@@ -48,6 +50,7 @@ class TokenGTConfig(ModelConfig):
     identifiers: IdentifierConfig = field(default_factory=LaplacianIds)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     head: HeadConfig = field(default_factory=HeadConfig)
+    domain: Domain | None = field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -59,6 +62,8 @@ class TokenGTConfig(ModelConfig):
             tokens=fit_tokens(self.tokens, data),
             identifiers=fit_identifiers(self.identifiers, data),
             head=fit_head(self.head, data.manifest.level, out_dim),
+            # Weights that are trained are not those that the domain was worked out for.
+            domain=None,
         )
 
     def refit(self, data: Store, out_dim: int) -> "TokenGTConfig":
@@ -134,6 +139,8 @@ class TokenGT(Model):
         self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers)
         self.encoder = Encoder(config.dim, config.encoder)
         self.head = Head(config.dim, config.head)
+        if config.domain is not None:
+            self.tokenizer.register_forward_pre_hook(DomainGuard(config.domain, config.tokens.order))
         initialise(self)
 
     def forward(
@@ -199,10 +206,7 @@ class TokenGT(Model):
         A draw over identifiers has new random identifiers, or for Laplacian ones new signs (draw 0 has the canonical
         signs); a draw over dropout has another mask. With your own ``node_ids``, only dropout can be drawn.
         """
-        if node_ids is not None and draws > 1 and over == "identifiers":
-            raise ValueError(
-                "node_ids are given, so that draws over identifiers would all be alike; use over='dropout'"
-            )
+        check_passes(self, draws, over, given_ids=node_ids is not None)
         packed = as_batch(batch)
         return summarise(run_passes(self, draws, over, lambda draw: self(packed, node_ids, pairs=pairs, draw=draw)))
 
@@ -218,6 +222,10 @@ class TokenGT(Model):
     @property
     def has_draws(self) -> bool:
         return not isinstance(self.config.identifiers, NoIds)
+
+    @property
+    def takes_node_ids(self) -> bool:
+        return True
 
     def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
         """About how many tokens each graph becomes; edges count half where one token stands for two directions."""
@@ -246,12 +254,18 @@ class TokenGT(Model):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> "TokenGT":
-        """Read what :meth:`save_pretrained` wrote, in evaluation mode; anything else is refused."""
+        """Read what :meth:`save_pretrained` wrote, in evaluation mode; anything else is refused.
+
+        ``folder`` is a folder of this machine, a saved model or a run of ours: nothing is downloaded.
+        """
         description, state = read_model(Path(folder))
         if description.get("kind") != "tokengt":
             raise ValueError(f"{folder} holds a model of kind {description.get('kind')!r}, and no TokenGT")
-        model = restore(TokenGTConfig.from_dict(description).build, state, Path(folder), device)
+        config = TokenGTConfig.from_dict(description)
+        check_sizes(config)
+        model = restore(config.build, state, Path(folder), device)
         assert isinstance(model, TokenGT)
+        model.remember_folder(Path(folder))
         return model
 
     @eager_only

@@ -7,6 +7,8 @@ The paper lets a -> infinity (Eq. 27) and states no rate; these bounds are our o
 """
 
 import math
+from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 
 import torch
@@ -63,23 +65,48 @@ def attention_error(
     logit. With w_nu = exp(-a / sqrt(d_H) times nu's distance from the largest score) and W = sum_nu count_nu w_nu over
     the wrong ones, a right key is off by W / (c (c + W)) and a wrong one has w_nu / (c + W).
     """
-    order = len(pattern) // 2
-    layout = Layout(order, 1, id_dim, types)
-    right, wanted = _right_keys(pattern, num_nodes), split_pattern(pattern, order)
-    products = (layout.identifiers @ layout.identifiers.T).tolist()[patterns(order).index(wanted.key)]
-    scale = sharpness / math.sqrt(layout.head_dim)
+    layout = Layout(len(pattern) // 2, 1, id_dim, types)
+    right, scale = _right_keys(pattern, num_nodes), sharpness / math.sqrt(layout.head_dim)
     total = largest = 0.0
+    for count, distance in _rivals(pattern, num_nodes, layout):
+        weight = math.exp(-scale * distance)
+        total, largest = total + count * weight, max(largest, weight)
+    return max(total / right, largest) / (right + total)
+
+
+@cache
+def closest_rival(order: int, num_nodes: int, types: TypeKind = "circle") -> float | None:
+    """How far below the largest score the closest wrong key of any head is; None if no head has a wrong key.
+
+    At least min(1, epsilon) (Property 1), and just that once there are nodes enough: errors fall as
+    exp(-a closest / sqrt(d_H)).
+    """
+    layout = Layout(order, 1, num_nodes, types)
+    heads = (mu for mu in patterns(2 * order) if not is_empty(mu, num_nodes))
+    return min((distance for mu in heads for _, distance in _rivals(mu, num_nodes, layout)), default=None)
+
+
+def _rivals(pattern: EqualityPattern, num_nodes: int, layout: Layout) -> Iterator[tuple[int, float]]:
+    """How many wrong keys a query of the pattern has, and how far below the largest score, for every other pattern."""
+    order, wanted = layout.order, split_pattern(pattern, layout.order)
+    products = (layout.identifiers @ layout.identifiers.T).tolist()[patterns(order).index(wanted.key)]
+    top = largest_score(pattern, order)
+    for nu, place, equal in _by_query(order)[wanted.query]:
+        if nu != pattern and not is_empty(nu, num_nodes):
+            matches = zip(chain(*wanted.equal), equal, strict=True)
+            score = 1 + products[place] + sum(1 if sign else -1 for sign, same in matches if same)
+            yield count_keys(nu, order, num_nodes), top - score
+
+
+@cache
+def _by_query(order: int) -> dict[EqualityPattern, list[tuple[EqualityPattern, int, tuple[bool, ...]]]]:
+    """All patterns of order 2k by their query's: each with the place of its key's and the equalities across."""
+    found: dict[EqualityPattern, list[tuple[EqualityPattern, int, tuple[bool, ...]]]] = {}
     for nu in patterns(2 * order):
         split = split_pattern(nu, order)
-        if nu == pattern or split.query != wanted.query or is_empty(nu, num_nodes):
-            continue
-        matches = zip(chain(*wanted.equal), chain(*split.equal), strict=True)
-        score = (
-            1 + products[patterns(order).index(split.key)] + sum(1 if sign else -1 for sign, same in matches if same)
-        )
-        weight = math.exp(-scale * (largest_score(pattern, order) - score))
-        total, largest = total + count_keys(nu, order, num_nodes) * weight, max(largest, weight)
-    return max(total / right, largest) / (right + total)
+        entry = (nu, patterns(order).index(split.key), tuple(chain(*split.equal)))
+        found.setdefault(split.query, []).append(entry)
+    return found
 
 
 def attention_rounding(
@@ -140,7 +167,7 @@ def ign_bound(
     ign: InvariantGraphNetwork,
     num_nodes: int,
     sharpness: float,
-    input_bound: float,
+    input_bound: float | None = None,
     *,
     id_dim: int | None = None,
     activation: Activation | None = None,
@@ -238,10 +265,11 @@ def _layer_rounding(
 
 
 def _logit_rounding(layout: Layout, sharpness: float) -> float:
-    """A bound on a logit's rounding error, for identifiers orthonormal to within d_p u.
+    """A bound on a logit's rounding error, for identifiers orthonormal to within (2 d_p + 16) u.
 
     A logit is a / sqrt(d_H) times d_H products that sum to at most k^2 + 2 in size; each product carries a few
-    roundings and the sum d_H.
+    roundings and the sum d_H. Identifiers enter k^2 times with what they are off, and the model refuses those that are
+    further off (:func:`tokengt.models.tokengt.guard.orthonormal_within`).
     """
     size = sharpness * (layout.order**2 + 2) / math.sqrt(layout.head_dim)
     return (2 * layout.head_dim + 16) * UNIT_ROUNDING * size

@@ -1,6 +1,7 @@
 """Theorems 1 and 2: a given equivariant layer, or a whole k-IGN, as weights of a TokenGT."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from tokengt.block import Block, EncoderConfig
 from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.guard import Domain
 from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import OrfIds
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
@@ -22,11 +24,15 @@ from tokengt.theory.construction.gates import (
     identity_map,
     pour_units,
 )
-from tokengt.theory.construction.guard import DomainGuard
-from tokengt.theory.construction.layer import class_reach, layer_units, pour_attention
+from tokengt.theory.construction.layer import class_reach, key_counts, layer_units, pour_attention
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.ign import EquivariantLinear, InvariantGraphNetwork
 from tokengt.theory.scoring import TypeKind
+
+# The share of its weight that a head may give to wrong keys before a caller is warned.
+_BLUNT = 0.1
+# e^-37 is float64's rounding: a larger logit gap changes nothing.
+_SHARP_GAP = 37.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,21 @@ class Blueprint:
                 f"sharpness is {self.sharpness} and input_bound {self.input_bound}; expected positive finite numbers"
             )
 
+    @property
+    def wrong_share(self) -> float:
+        """A bound on the share of its weight that any head gives to wrong keys: W / (c + W), W = m e^-gap.
+
+        Of n^k keys c are right and m wrong, each at most e^-gap as heavy as a right one.
+        """
+        right = key_counts(self.layout.order, self.num_nodes)
+        wrong = (self.num_nodes**self.layout.order - right)[right > 0] * math.exp(-self.sharpness / self.unit)
+        return float((wrong / (right[right > 0] + wrong)).max())
+
+    @property
+    def unit(self) -> float:
+        """The sharpness that makes the logit gap 1: sqrt(d_H) / min(1, type margin)."""
+        return math.sqrt(self.layout.head_dim) / min(1.0, self.layout.margin)
+
 
 def compile_layer(
     layer: EquivariantLinear,
@@ -80,6 +101,12 @@ def compile_layer(
     if layer.in_order != layer.out_order or layer.in_order < 1:
         raise ValueError(f"the layer goes from order {layer.in_order} to {layer.out_order}; expected one order k >= 1")
     recipe = layer_recipe(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
+    _warn_if_blunt(recipe)
+    return layer_model(layer, recipe)
+
+
+def layer_model(layer: EquivariantLinear, recipe: Blueprint) -> TokenGT:
+    """:func:`compile_layer` of a recipe, however blunt it is."""
     layout, out_dim = recipe.layout, layer.weight.shape[2]
     units = layer_chain([layer], recipe, identity_map(), last=False)
     model = _pour([layer], units, recipe, HeadConfig(out_dim=out_dim, readout="sum"))
@@ -92,7 +119,7 @@ def compile_ign(
     ign: InvariantGraphNetwork,
     num_nodes: int,
     sharpness: float,
-    input_bound: float,
+    input_bound: float | None = None,
     *,
     id_dim: int | None = None,
     activation: Activation | None = None,
@@ -103,14 +130,15 @@ def compile_ign(
 
     ``model(tensor_graph(x))`` is F_k(X) within :func:`ign_bound` for every dense X [n, ..., n, d_0] with
     |X| <= input_bound and any orthonormal identifiers, the model's own draws or yours. Class counts are those of n
-    nodes and the gates those of the bound: the model refuses other inputs and identifiers (a copy read back from a file
-    cannot tell). Float64 whatever the IGN's precision, in evaluation mode, on the CPU.
+    nodes and the gates those of the bound: the model refuses other inputs and identifiers, and so does a copy read back
+    from a file. Too little sharpness to tell keys apart is a warning. Float64 whatever the IGN's precision, in
+    evaluation mode, on the CPU.
 
     Args:
         ign: F_k, of order 1 to 3.
         num_nodes: n.
         sharpness: a; attention is off by e^(-gap), gap = a min(1, type margin) / sqrt(d_H).
-        input_bound: a bound on |X|.
+        input_bound: a bound on |X|; None for the one that the IGN was made for (:func:`message_passing_ign`).
         id_dim: d_p, at least n; None for n. Wider identifiers widen d_H and need more sharpness.
         activation: the encoder's; None for the IGN's own, where the MLPs are exact. Another one costs
             what :func:`activation_map` says, in every layer.
@@ -120,6 +148,12 @@ def compile_ign(
     recipe = ign_recipe(
         ign, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types, pieces=pieces
     )
+    _warn_if_blunt(recipe)
+    return ign_model(ign, recipe)
+
+
+def ign_model(ign: InvariantGraphNetwork, recipe: Blueprint) -> TokenGT:
+    """:func:`compile_ign` of a recipe, however blunt it is."""
     layers = equivariant_layers(ign)
     sigma = activation_map(ign.config.activation, recipe.activation, recipe.pieces)
     units = layer_chain(layers, recipe, sigma, last=True)
@@ -129,6 +163,16 @@ def compile_ign(
     model = _pour(layers, units, recipe, head)
     _pour_readout(model.head, ign, recipe.layout)
     return model
+
+
+def _warn_if_blunt(recipe: Blueprint) -> None:
+    if recipe.wrong_share > _BLUNT:
+        warnings.warn(
+            f"sharpness {recipe.sharpness:g} is too small for {recipe.num_nodes} nodes: a head may give "
+            f"{recipe.wrong_share:.0%} of its weight to wrong keys, so that the outputs mean little; from "
+            f"{_SHARP_GAP * recipe.unit:.0f} on nothing but rounding is left",
+            stacklevel=3,
+        )
 
 
 def layer_recipe(
@@ -151,7 +195,7 @@ def ign_recipe(
     ign: InvariantGraphNetwork,
     num_nodes: int,
     sharpness: float,
-    input_bound: float,
+    input_bound: float | None,
     *,
     id_dim: int | None = None,
     activation: Activation | None = None,
@@ -159,9 +203,26 @@ def ign_recipe(
     pieces: int = 128,
 ) -> Blueprint:
     """What :func:`compile_ign` builds from."""
+    bound = _input_bound(ign, num_nodes, input_bound)
     layout = Layout(ign.config.order, max(ign.config.dims), num_nodes if id_dim is None else id_dim, types)
     used = activation or ign.config.activation
-    return Blueprint(layout, num_nodes, float(sharpness), float(input_bound), used, pieces)
+    return Blueprint(layout, num_nodes, float(sharpness), bound, used, pieces)
+
+
+def _input_bound(ign: InvariantGraphNetwork, num_nodes: int, wanted: float | None) -> float:
+    """The bound on |X| to compile for: the one that is asked for, or the IGN's own, which it may not exceed."""
+    made_for = ign.domain
+    if made_for is None:
+        if wanted is None:
+            raise ValueError("input_bound is missing; this network was made for no bound of its own on |X|")
+        return float(wanted)
+    bound = made_for.input_bound if wanted is None else float(wanted)
+    if num_nodes > made_for.max_nodes or bound > made_for.input_bound:
+        raise ValueError(
+            f"num_nodes is {num_nodes} and input_bound {bound:g}; the network was made for at most "
+            f"{made_for.max_nodes} nodes and |X| up to {made_for.input_bound:g}, and is wrong beyond"
+        )
+    return bound
 
 
 def equivariant_layers(ign: InvariantGraphNetwork) -> list[EquivariantLinear]:
@@ -217,6 +278,8 @@ def _pour(layers: Sequence[EquivariantLinear], units: Sequence[Units], recipe: B
             activation=recipe.activation,
         ),
         head=head,
+        # Class counts and gates are right for this n and this bound only: any other input would give wrong numbers.
+        domain=Domain(recipe.num_nodes, recipe.input_bound, recipe.sharpness),
     )
     model = TokenGT(config).double().eval()
     pour_tokenizer(model.tokenizer, layout)
@@ -226,9 +289,6 @@ def _pour(layers: Sequence[EquivariantLinear], units: Sequence[Units], recipe: B
         pour_units(block.mlp, part)
     for parameter in model.head.parameters():
         parameter.zero_()
-    # Class counts and gates are right for this n and this bound only, so that any other input would give wrong numbers.
-    guard = DomainGuard(layout.order, recipe.num_nodes, recipe.input_bound)
-    model.tokenizer.register_forward_pre_hook(guard)
     return model
 
 

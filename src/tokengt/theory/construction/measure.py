@@ -1,5 +1,7 @@
 """The theorems measured on random cases: what the production code gives against what it should, beside the bound."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,7 +16,7 @@ from tokengt.models.tokengt.identifiers import Identifiers, OrfIds
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
 from tokengt.theory.basis import multi_indices, token_patterns
 from tokengt.theory.construction.bounds import UNIT_ROUNDING, attention_bound, ign_bound, layer_bound
-from tokengt.theory.construction.compile import compile_ign, compile_layer, pour_tokenizer
+from tokengt.theory.construction.compile import ign_model, ign_recipe, layer_model, layer_recipe, pour_tokenizer
 from tokengt.theory.construction.gates import Activation
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.construction.lemma import basis_attention
@@ -28,8 +30,13 @@ from tokengt.theory.construction.tensors import encode_tensor, tensor_graph
 from tokengt.theory.ign import EquivariantLinear, IGNConfig, InvariantGraphNetwork
 from tokengt.theory.lift import lift_ign, lift_tensor
 from tokengt.theory.partitions import EqualityPattern, is_empty, patterns
-from tokengt.theory.scoring import TypeKind, largest_score, pattern_score, type_margin
+from tokengt.theory.scoring import TypeKind, largest_score, pattern_score, type_identifiers
 from tokengt.theory.tuples import Tuples
+
+# Where the fall of errors is measured: e^-12 is 6e-6 and e^-20 is 2e-9.
+_GAPS = (12.0, 16.0, 20.0)
+# Stands for an error of zero, which has no logarithm.
+_NOTHING = 1e-300
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,9 @@ def property_1_gap(order: int, num_nodes: int, types: TypeKind = "circle") -> fl
     """How far below its pattern's score every other pair of multi-indices is: at least min(1, epsilon) (Property 1).
 
     The smallest over all patterns of order 2k and all (i, j); -inf if a pair of the pattern scores below its maximum.
+    Epsilon is read off the type identifiers, and not taken from the formula that the result is compared with.
     """
-    tuples, margin = multi_indices(num_nodes, order), type_margin(order, types)
+    tuples, margin = multi_indices(num_nodes, order), measured_margin(order, types)
     places, smallest = token_patterns(tuples), []
     for place, mu in enumerate(patterns(2 * order)):
         below = largest_score(mu, order) - pattern_score(tuples, tuples, mu, margin)
@@ -76,6 +84,39 @@ def property_1_gap(order: int, num_nodes: int, types: TypeKind = "circle") -> fl
             return float("-inf")
         smallest += [float(below[~right].min())] if not bool(right.all()) else []
     return min(smallest)
+
+
+def measured_margin(order: int, types: TypeKind = "circle") -> float:
+    """epsilon of the type identifiers themselves: 1 minus the largest product of two of them; 1 if there is one."""
+    identifiers = type_identifiers(order, types)
+    others = (identifiers @ identifiers.T)[~torch.eye(len(identifiers), dtype=torch.bool)]
+    return 1 - float(others.max()) if others.numel() else 1.0
+
+
+def decay_rate(error: Callable[[float], float], unit: float) -> float:
+    """-d ln error / d gap between the logit gaps 12, 16 and 20, of sharpness ``unit`` each: 1 if it falls as e^-gap.
+
+    Of the two slopes the one that is further from 1. There the leak is small enough to be linear, and far above what
+    float64 rounds. One slope alone could be 1 by chance, where an error that falls too fast meets the rounding.
+    """
+    logs = [math.log(max(error(gap * unit), _NOTHING)) for gap in _GAPS]
+    slopes = [
+        (soft - sharp) / (high - low)
+        for (soft, sharp), (low, high) in zip(pairwise(logs), pairwise(_GAPS), strict=True)
+    ]
+    return max(slopes, key=lambda slope: abs(slope - 1))
+
+
+def unidentified_error(order: int, num_nodes: int, sharpness: float = 1000.0, types: TypeKind = "circle") -> float:
+    """:func:`lemma_1_errors`, the largest, where X is constant and all nodes have the same identifier: none.
+
+    Tokens of one class are then equal and get equal weight from every query, whatever the weights of the attention. A
+    head that should pick one of c > 1 such keys is off by 1 - 1/c at least.
+    """
+    layout = Layout(order, 1, num_nodes, types)
+    x = torch.ones(*[num_nodes] * order, 1, dtype=torch.float64)
+    tokens = augmented_tokens(x, torch.zeros(num_nodes, layout.id_dim, dtype=torch.float64), layout)
+    return max(_head_errors(tokens, num_nodes, layout, sharpness).values())
 
 
 def lemma_1_errors(
@@ -95,11 +136,15 @@ def lemma_1_errors(
     layout = Layout(order, 1, num_nodes if id_dim is None else id_dim, types)
     x = torch.randn(*[num_nodes] * order, 1, generator=generator, dtype=torch.float64)
     tokens = augmented_tokens(x, orthonormal_ids(num_nodes, layout.id_dim, generator), layout)
-    attention = basis_attention(order, layout.id_dim, sharpness, types=types)
+    return _head_errors(tokens, num_nodes, layout, sharpness)
+
+
+def _head_errors(tokens: TokenBatch, num_nodes: int, layout: Layout, sharpness: float) -> dict[EqualityPattern, float]:
+    attention = basis_attention(layout.order, layout.id_dim, sharpness, types=layout.types)
     with torch.no_grad():
         maps = attention.attention_weights(tokens.values, tokens.segments)[0]
     places, errors = token_patterns(tokens.endpoints.T), {}
-    for head, mu in enumerate(patterns(2 * order)):
+    for head, mu in enumerate(patterns(2 * layout.order)):
         if is_empty(mu, num_nodes):
             continue
         basis = (places == head).double()
@@ -160,7 +205,8 @@ def layer_agreement(
     randomise(layer, generator)
     x = random_tensor(num_nodes, order, channels, input_bound, generator)
     ids = orthonormal_ids(num_nodes, num_nodes if id_dim is None else id_dim, generator)
-    model = compile_layer(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
+    recipe = layer_recipe(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
+    model = layer_model(layer, recipe)
     bound = layer_bound(layer, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types)
     with torch.no_grad():
         wanted = layer(x.flatten(0, -2), *[Tuples.dense(num_nodes, order)] * 2).view(x.shape)
@@ -176,9 +222,12 @@ def silenced_agreement(
     channels: int = 4,
     activation: Activation = "relu",
     types: TypeKind = "one_hot",
+    loudest: bool = False,
     seed: int = 0,
 ) -> Agreement:
     """What heads of other query classes (empty rows of B^mu) leave in a token, ``scale`` before and ``error`` after.
+
+    ``loudest``: weights above zero and X at its bound everywhere, so that all sums are as large as gates are made for.
 
     After the last block of Theorem 2 the channels of class gamma must be zero on every other token (Eq. 45). For ReLU
     they are, without rounding; for GELU as far as S - (GELU(S) - GELU(-S)) rounds.
@@ -187,8 +236,12 @@ def silenced_agreement(
     ign = InvariantGraphNetwork(IGNConfig(order, (channels, channels), activation)).double()
     randomise(ign, generator)
     x = random_tensor(num_nodes, order, channels, 1.0, generator)
+    if loudest:
+        x = torch.ones_like(x)
+        for parameter in ign.parameters():
+            parameter.data.abs_()
     ids = orthonormal_ids(num_nodes, num_nodes, generator)
-    model = compile_ign(ign, num_nodes, sharpness, 1.0, types=types)
+    model = ign_model(ign, ign_recipe(ign, num_nodes, sharpness, 1.0, types=types))
     layout = Layout(order, channels, num_nodes, types)
     with torch.no_grad():
         tokens = augmented_tokens(x, ids, layout)
@@ -226,9 +279,10 @@ def ign_agreement(
     randomise(ign, generator)
     x = random_tensor(num_nodes, order, dims[0], input_bound, generator)
     ids = orthonormal_ids(num_nodes, num_nodes if id_dim is None else id_dim, generator)
-    model = compile_ign(
+    recipe = ign_recipe(
         ign, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types, pieces=pieces
     )
+    model = ign_model(ign, recipe)
     bound = ign_bound(
         ign, num_nodes, sharpness, input_bound, id_dim=id_dim, activation=activation, types=types, pieces=pieces
     )
@@ -243,22 +297,26 @@ def message_passing_agreement(
     order: int = 2,
     widths: tuple[int, ...] = (2, 3, 3),
     activation: Activation = "relu",
+    loudest: bool = False,
     seed: int = 0,
 ) -> Agreement:
     """A random message-passing network on a random graph against the Transformer compiled from its k-IGN (Corollary 2).
 
     Both give sum_i h_i after all layers; a message is sigma of both ends' states and an edge feature. Above order 2
-    the 2-IGN is lifted.
+    the 2-IGN is lifted. ``loudest``: weights above zero and features at their bound, so that gates are tried hardest.
     """
     generator = torch.Generator().manual_seed(seed)
     layers = [random_message_layer(before, after, generator) for before, after in pairwise(widths)]
     features = random_tensor(num_nodes, 1, widths[0], 1.0, generator)
     edge_features = random_tensor(num_nodes, 2, 1, 1.0, generator)
+    if loudest:
+        layers = [layer.absolute() for layer in layers]
+        features, edge_features = torch.ones_like(features), torch.ones_like(edge_features)
     adjacency = torch.rand(num_nodes, num_nodes, generator=generator) < 0.5
     ign, x = message_passing_ign(layers, num_nodes, 1.0, activation), graph_tensor(features, adjacency, edge_features)
     for _ in range(order - 2):
         ign, x = lift_ign(ign), lift_tensor(x)
-    model = compile_ign(ign, num_nodes, sharpness, 1.0)
+    model = ign_model(ign, ign_recipe(ign, num_nodes, sharpness, 1.0))
     ids = orthonormal_ids(num_nodes, num_nodes, generator)
     with torch.no_grad():
         measured = model(tensor_graph(x), ids)

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tokengt.theory.construction.gates import Activation, apply_activation, gate_strength, identity_map
-from tokengt.theory.ign import EquivariantLinear, IGNConfig, InvariantGraphNetwork
+from tokengt.theory.ign import EquivariantLinear, IGNConfig, InputDomain, InvariantGraphNetwork
 from tokengt.theory.partitions import EqualityPattern, patterns
 
 # Patterns of order 4 that the construction uses: the first two labels are the query (i, j), the last two the key.
@@ -68,6 +68,10 @@ class MessagePassingLayer:
         """The same on the CPU in float64."""
         return MessagePassingLayer(*(getattr(self, field.name).detach().cpu().double() for field in fields(self)))
 
+    def absolute(self) -> "MessagePassingLayer":
+        """The same with the sizes of all weights and biases: no layer of such sizes is louder."""
+        return MessagePassingLayer(*(getattr(self, field.name).abs() for field in fields(self)))
+
 
 def pass_messages(
     layers: Sequence[MessagePassingLayer],
@@ -108,25 +112,27 @@ def message_passing_ign(
     """The 2-IGN that gives sum_i h_i after all layers, for graphs of up to n nodes and |features| <= feature_bound.
 
     It reads :func:`graph_tensor`, has two equivariant layers per layer of messages and one more that picks the
-    diagonal. It is exact, and in float64.
+    diagonal. It is exact, and in float64. Features are those of nodes and edges. The tensor holds A_ij = 1 beside them,
+    so the network is made for |X| <= max(1, feature_bound): it refuses more, and so does :func:`compile_ign`.
     """
     _check_fit(layers)
+    domain = InputDomain(num_nodes, max(1.0, float(feature_bound)))
     layers = [layer.double() for layer in layers]
     relations, out_dim = layers[0].num_relations, layers[-1].out_dim
     dims = [relations + layers[0].dim]
     for layer in layers:
         dims += [2 * relations + 2 * layer.dim + layer.send.shape[1], 2 * relations + layer.out_dim]
     config = IGNConfig(2, (*dims, out_dim), activation, invariant_dim=out_dim, mlp_dims=(), out_dim=out_dim)
-    ign = InvariantGraphNetwork(config).double()
+    ign = InvariantGraphNetwork(config, domain).double()
     for parameter in ign.parameters():
         parameter.zero_()
     parts = [part for part in ign.layers if isinstance(part, EquivariantLinear)]
-    bound = torch.full((layers[0].dim,), float(feature_bound), dtype=torch.float64)
+    bound = torch.full((layers[0].dim,), domain.input_bound, dtype=torch.float64)
     eye = torch.eye(relations, dtype=torch.float64)
     read, pair = eye, torch.cat([eye, -eye])
     for place, layer in enumerate(layers):
         reach = bound @ layer.receive.abs() + bound @ layer.send.abs() + layer.message_bias.abs()
-        reach = reach + feature_bound * layer.edge.abs().sum(0)
+        reach = reach + domain.input_bound * layer.edge.abs().sum(0)
         _spread(parts[2 * place], layer, read, gate_strength(identity_map(), reach, activation)[0])
         _gather(parts[2 * place + 1], layer, pair)
         bound = bound @ layer.own.abs() + (num_nodes - 1) * reach @ layer.message.abs() + layer.bias.abs()

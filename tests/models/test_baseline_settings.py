@@ -1,0 +1,180 @@
+"""Every setting of GIN and of the two-layer models does what its description says, each changed by itself."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.effects import Effects, assert_dropped, set_all
+from tokengt import FeatureSpec, Graph, GraphBatch
+from tokengt.models.contract import Model
+from tokengt.models.gin import Gin, GinConfig
+from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
+
+BASELINES = [MlpConfig, CliqueGcnConfig]
+effects = Effects(GinConfig, *BASELINES)
+
+
+def test_every_setting_here_has_a_test_of_its_effect() -> None:
+    assert effects.missing == []
+
+
+def gin(**options: Any) -> Gin:
+    torch.manual_seed(0)
+    return GinConfig(**{"dim": 8, "num_layers": 2, "dropout": 0.0, **options}).build().double()
+
+
+def path(length: int, width: int = 2) -> Graph:
+    ahead = torch.stack([torch.arange(length - 1), torch.arange(1, length)])
+    features = torch.randn(length, width, dtype=torch.float64)
+    return Graph(features, torch.cat([ahead, ahead.flip(0)], 1))
+
+
+@effects.of(GinConfig, "dim", "level", "out_dim")
+def test_a_gin_has_states_of_its_width_and_rows_of_its_level() -> None:
+    graphs = [path(3), path(5)]
+    for dim in (8, 12):
+        for level, count in (("graph", 2), ("node", 8), ("edge", 12)):
+            model = gin(dim=dim, level=level, out_dim=3, node_features=FeatureSpec(width=2)).eval()
+            assert model.embed(graphs).shape == (2, dim) == (2, model.embedding_width)
+            out = model(graphs)
+            assert out.shape == (count, 3)
+            nodes = model._states(GraphBatch.collate(graphs))
+            read = {
+                "graph": torch.stack([nodes[:3].mean(0), nodes[3:].mean(0)]),
+                "node": nodes,
+                "edge": nodes[GraphBatch.collate(graphs).edge_index].transpose(0, 1).flatten(1),
+            }[level]
+            torch.testing.assert_close(out, read @ model.head.weight.T + model.head.bias)
+
+
+@effects.of(GinConfig, "num_layers", "virtual_node")
+@pytest.mark.parametrize(("layers", "virtual"), [(1, False), (3, False), (1, True), (2, True)])
+def test_a_gin_hears_as_far_as_it_has_layers_and_a_virtual_node_from_everywhere(layers: int, virtual: bool) -> None:
+    """What the first node of a path knows of the others, by the gradient of its output; other graphs never matter."""
+    model = gin(num_layers=layers, virtual_node=virtual, level="node", node_features=FeatureSpec(width=2)).eval()
+    batch = GraphBatch.collate([path(7), path(3)])
+    assert batch.node_features is not None
+    features = batch.node_features.clone().requires_grad_()
+    model(replace(batch, node_features=features))[0].sum().backward()
+    assert features.grad is not None
+    heard = (features.grad.abs().sum(1) > 0).tolist()
+    # The virtual node speaks before every layer but the first.
+    reach = 7 if virtual and layers > 1 else layers + 1
+    assert heard == [place < reach for place in range(7)] + [False] * 3
+
+
+@effects.of(GinConfig, "dropout")
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_a_gin_drops_numbers_after_every_layer_and_of_what_its_virtual_node_says(rate: float) -> None:
+    model = gin(dim=64, dropout=rate, virtual_node=True, node_features=FeatureSpec(width=2)).train()
+    before: dict[nn.Module, Tensor] = {}
+    after: dict[nn.Module, Tensor] = {}
+    for module, inner in (
+        *((layer, layer.norm) for layer in model.layers),
+        *((node, node.mlp) for node in model.exchanges),
+    ):
+        assert isinstance(inner, nn.Module)
+        inner.register_forward_hook(lambda _, __, out, to=module: before.update({to: out}))
+        module.register_forward_hook(lambda module, _, out: after.update({module: out}))
+    model([path(9) for _ in range(30)])
+    assert len(after) == 3
+    for module, out in after.items():
+        # The activation comes before the dropout, and the last layer has none.
+        plain = before[module] if module is model.layers[-1] else before[module].clamp(min=0)
+        alive = plain != 0
+        assert (out[~alive] == 0).all()
+        if rate:
+            assert_dropped(out[alive], plain[alive], rate)
+        else:
+            assert torch.equal(out, plain)
+
+
+@effects.of(GinConfig, "node_features", "edge_features", "graph_features")
+def test_a_gin_reads_the_features_that_it_is_told_of() -> None:
+    """Layer by layer from the formula; descriptors are added to what the head reads."""
+    graph = path(4)
+    graph = replace(
+        graph,
+        edge_features=torch.randint(0, 3, (6, 1)),
+        graph_features=torch.randn(1, 5, dtype=torch.float64),
+    )
+    specs = {
+        "node_features": FeatureSpec(width=2),
+        "edge_features": FeatureSpec(categories=(3,)),
+        "graph_features": FeatureSpec(width=5),
+    }
+    model = gin(num_layers=1, **specs).eval()
+    (layer,) = model.layers
+    assert graph.node_features is not None
+    assert graph.graph_features is not None
+    assert model.node_encoder.linear is not None
+    assert model.graph_encoder.linear is not None
+    h = graph.node_features @ model.node_encoder.linear.weight.T
+    e = layer.edge_encoder.table.weight[graph.edge_features.flatten()]
+    source, target = graph.edge_index
+    heard = torch.zeros_like(h).index_add(0, target, (h[source] + e).relu())
+    states = layer.norm(layer.conv.nn((1 + layer.conv.eps) * h + heard))
+    read = states.mean(0, keepdim=True) + graph.graph_features @ model.graph_encoder.linear.weight.T
+    torch.testing.assert_close(model(graph), model.head(read))
+    for name in specs:
+        with pytest.raises(ValueError, match=f"{name} is"):
+            gin(num_layers=1, **{**specs, name: FeatureSpec(width=7)})(graph)
+    # Without features all nodes begin alike.
+    bare = gin(num_layers=1, level="node").eval()
+    assert bare.blank is not None
+    out = bare(Graph(num_nodes=3, edge_index=torch.tensor([[0, 1], [1, 0]])))
+    torch.testing.assert_close(out[0], out[1])
+
+
+def nodes_alone(count: int = 300) -> Graph:
+    """Without edges a GCN is an MLP, whose hidden numbers are seen one by one."""
+    return Graph(1 + torch.rand(count, 3))
+
+
+def baseline(kind: type[MlpConfig] | type[CliqueGcnConfig], **options: Any) -> Model:
+    torch.manual_seed(0)
+    settings = {"dim": 16, "dropout": 0.0, "node_features": FeatureSpec(width=3), **options}
+    model = kind(**settings).build()
+    assert isinstance(model.head, nn.Linear)
+    return model
+
+
+@effects.of(BASELINES, "dim", "level", "out_dim", "node_features")
+@pytest.mark.parametrize("kind", BASELINES)
+def test_a_baseline_has_its_width_level_outputs_and_features(kind: type[MlpConfig] | type[CliqueGcnConfig]) -> None:
+    graphs = [nodes_alone(3), nodes_alone(5)]
+    batch = GraphBatch.collate(graphs)
+    assert batch.node_features is not None
+    for dim, width in ((16, 3), (7, 3)):
+        for level, out_dim in (("node", 2), ("graph", 1)):
+            model: Any = baseline(kind, dim=dim, level=level, out_dim=out_dim).eval()
+            hidden = (batch.node_features @ model.node_encoder.linear.weight.T + model.bias).relu()
+            assert model.node_encoder.linear.weight.shape == (dim, width)
+            means = torch.stack([hidden[:3].mean(0), hidden[3:].mean(0)])
+            read = hidden if level == "node" else means
+            torch.testing.assert_close(model(batch), read @ model.head.weight.T + model.head.bias)
+            assert model(batch).shape == (len(read), out_dim)
+            torch.testing.assert_close(model.embed(batch), means)
+    with pytest.raises(ValueError, match=r"node_features is .* expects 4 floats"):
+        baseline(kind, node_features=FeatureSpec(width=4))(batch)
+
+
+@effects.of(BASELINES, "dropout", "feature_dropout")
+@pytest.mark.parametrize("kind", BASELINES)
+def test_a_baseline_drops_hidden_numbers_and_features_at_the_rates_it_is_told(
+    kind: type[MlpConfig] | type[CliqueGcnConfig],
+) -> None:
+    """With the identity for head and w_in, outputs are the hidden numbers, and these the features."""
+    graph = nodes_alone()
+    assert graph.node_features is not None
+    for name in ("dropout", "feature_dropout"):
+        for rate in (0.1, 0.5):
+            model: Any = baseline(kind, dim=3, level="node", out_dim=3, **{name: rate})
+            set_all(model, 0.0)
+            nn.init.eye_(model.head.weight)
+            nn.init.eye_(model.node_encoder.linear.weight)
+            assert_dropped(model.train()(graph), graph.node_features, rate)
+            torch.testing.assert_close(model.eval()(graph), graph.node_features)

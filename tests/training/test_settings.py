@@ -1,0 +1,372 @@
+"""Every setting of training does what its description says: each is changed by itself, and its effect worked out."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.effects import Effects
+from tokengt import Graph, GraphBatch
+from tokengt.data.splits import Split
+from tokengt.models.own import as_model
+from tokengt.training import checkpoint, loop
+from tokengt.training.checkpoint import read_checkpoint
+from tokengt.training.config import TrainingConfig
+from tokengt.training.loop import Trainer
+from tokengt.training.parts import Parts, cut
+from tokengt.training.processes import DeviceConfig, make_fabric
+from tokengt.training.progress import Progress
+from tokengt.training.tasks import Task
+
+effects = Effects(TrainingConfig)
+TASK = Task("regression", ("y",))
+# One step of all graphs per epoch, at a rate that does not change, without decay and clipping: easily worked by hand.
+PLAIN = TrainingConfig(
+    epochs=3,
+    batch_size=100,
+    learning_rate=0.1,
+    weight_decay=0.0,
+    warmup=0.0,
+    schedule="constant",
+    clip=0.0,
+    precision="float64",
+)
+START, IDLE = 3.0, 5.0
+
+
+class OneNumber(nn.Module):
+    """Predicts w for every graph. ``idle`` is a weight that no loss depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(START))
+        self.idle = nn.Parameter(torch.tensor(IDLE))
+        self.batches: list[list[int]] = []
+        self.products: set[torch.dtype] = set()
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        if self.training:
+            self.batches.append(batch.nodes.host_lengths.tolist())
+            self.products.add((self.w.expand(1, 1) @ self.w.expand(1, 1)).dtype)
+        return self.w.expand(batch.num_graphs, 1)
+
+
+class Watch(Progress):
+    """Notes rate, gradients and weights as they stand after every step."""
+
+    def __init__(self) -> None:
+        super().__init__(1, quiet=True)
+        self.rates: list[float] = []
+        self.gradients: list[float] = []
+        self.weights: list[float] = []
+        self.trainer: Trainer | None = None
+
+    def advance(self, epochs: float, graphs: int) -> None:
+        assert self.trainer is not None
+        self.rates.append(self.trainer.optimizer.param_groups[0]["lr"])
+        weight = self.trainer.parameters[0]
+        assert weight.grad is not None
+        self.gradients.append(weight.grad.item())
+        self.weights.append(weight.item())
+
+
+def data(train: int = 10, label: float = 0.0, valid_label: float | None = None) -> Parts:
+    """Training graphs of 1, 2, ... nodes that all have one label; four more to validate with, if these have one."""
+    count = train + (0 if valid_label is None else 4)
+    graphs = GraphBatch.collate([Graph(num_nodes=place + 1) for place in range(count)])
+    labels = torch.full((count, 1), label, dtype=torch.float64)
+    labels[train:] = 0.0 if valid_label is None else valid_label
+    places = torch.arange(count)
+    split = Split(places[:train], places[train:], places[:0])
+    return cut(graphs, labels, "graph", split, by_row=False, costs=torch.arange(count) + 1)
+
+
+def trained(
+    config: TrainingConfig, parts: Parts | None = None, module: OneNumber | None = None, **more: Any
+) -> tuple[Trainer, OneNumber, Watch]:
+    """A finished training, its module and what was seen of it."""
+    module, watch = module or OneNumber(), Watch()
+    fabric = make_fabric(DeviceConfig("cpu"), config.precision)
+    trainer = Trainer(fabric, as_model(module), parts or data(), TASK, config, progress=watch, **more)
+    watch.trainer = trainer
+    trainer.run()
+    return trainer, module, watch
+
+
+def adam(rates: list[float], beta2: float = 0.999, decay: float = 0.0, clip: float = math.inf) -> Iterator[float]:
+    """w after every step of AdamW, from its formula: the loss is w^2, its gradient 2 w, cut off at ``clip``."""
+    w, first, second = START, 0.0, 0.0
+    for step, rate in enumerate(rates, 1):
+        gradient = max(-clip, min(clip, 2 * w))
+        first, second = 0.9 * first + 0.1 * gradient, beta2 * second + (1 - beta2) * gradient**2
+        move = (first / (1 - 0.9**step)) / (math.sqrt(second / (1 - beta2**step)) + 1e-8)
+        w = w * (1 - rate * decay) - rate * move
+        yield w
+
+
+def test_every_setting_of_training_has_a_test_of_its_effect() -> None:
+    assert effects.missing == []
+
+
+@effects.of(TrainingConfig, "epochs")
+def test_epochs_are_passes_over_the_training_part() -> None:
+    for epochs in (1, 4):
+        trainer, module, _ = trained(replace(PLAIN, epochs=epochs))
+        assert [record["epoch"] for record in trainer.state.records] == list(range(1, epochs + 1))
+        assert module.batches == [[*range(10, 0, -1)]] * epochs  # Every graph once a pass, the longest first.
+
+
+@effects.of(TrainingConfig, "epochs")
+@pytest.mark.parametrize(
+    ("graphs", "begun", "epochs"),
+    [
+        (2_000, False, 60),
+        (3_000, False, 40),  # 120,000 graphs seen in all.
+        (6_000, False, 20),
+        (100_000, False, 20),
+        (2_000, True, 30),
+        (100_000, True, 10),
+        (100, False, 75),  # Four steps per pass: 300 steps.
+        (100, True, 75),
+        (10, False, 300),
+    ],
+)
+def test_no_epochs_are_chosen_by_the_size_of_the_training_part(graphs: int, begun: bool, epochs: int) -> None:
+    config = TrainingConfig()
+    assert config.for_graphs(graphs, begun=begun) == replace(config, epochs=epochs)
+    assert replace(config, epochs=7).for_graphs(graphs, begun=begun).epochs == 7
+
+
+@effects.of(TrainingConfig, "batch_size")
+def test_batch_size_is_the_number_of_graphs_of_a_step() -> None:
+    for size, expected in ((4, [4, 4, 2]), (5, [5, 5]), (100, [10])):
+        trainer, module, _ = trained(replace(PLAIN, epochs=1, batch_size=size))
+        assert [len(batch) for batch in module.batches] == expected
+        assert trainer.state.step == len(expected)
+
+
+@effects.of(TrainingConfig, "batch_tokens")
+def test_batch_tokens_fill_a_step_up_to_this_many() -> None:
+    """A graph of n nodes costs n here. Steps hold what fits and no graph more, whatever batch_size says."""
+    _, module, _ = trained(replace(PLAIN, epochs=1, batch_size=1, batch_tokens=12))
+    sums = [sum(batch) for batch in module.batches]
+    assert sum(sums) == 55
+    assert max(sums) <= 12
+    assert sum(map(len, module.batches)) == 10
+    # In the order of the epoch, the first graph of the next step would not have fitted any more.
+    order = loop.epoch_steps(torch.arange(10), torch.arange(10) + 1, replace(PLAIN, batch_tokens=12).batching,
+                             seed=0, epoch=0, pieces=1)  # fmt: skip
+    assert [sorted(sizes) for sizes in module.batches] == [sorted((step[0] + 1).tolist()) for step in order]
+    assert len(sums) <= 7  # Two neighbouring steps hold more than 12 together.
+
+
+@effects.of(TrainingConfig, "accumulate")
+def test_accumulated_parts_are_smaller_and_the_step_is_the_same() -> None:
+    whole, _, seen = trained(replace(PLAIN, clip=1.0))
+    parts, module, cut_up = trained(replace(PLAIN, clip=1.0, accumulate=3))
+    assert [len(batch) for batch in module.batches] == [3, 3, 4] * 3
+    assert parts.state.step == whole.state.step == 3
+    assert cut_up.gradients == pytest.approx(seen.gradients, rel=1e-14)
+    assert cut_up.weights == pytest.approx(seen.weights, rel=1e-14)
+
+
+@effects.of(TrainingConfig, "learning_rate")
+def test_the_learning_rate_is_the_length_of_the_first_step() -> None:
+    """The first step of Adam is the rate times the sign of the gradient; the rest follow its formula."""
+    for rate in (0.1, 0.02):
+        _, _, watch = trained(replace(PLAIN, learning_rate=rate))
+        assert watch.weights[0] == pytest.approx(START - rate, abs=1e-9)
+        assert watch.weights == pytest.approx(list(adam([rate] * 3)), rel=1e-12)
+
+
+@effects.of(TrainingConfig, "weight_decay")
+def test_weight_decay_shrinks_all_weights_also_those_without_a_gradient() -> None:
+    for decay in (0.0, 0.3):
+        _, module, watch = trained(replace(PLAIN, weight_decay=decay))
+        assert module.idle.item() == pytest.approx(IDLE * (1 - 0.1 * decay) ** 3, rel=1e-14)
+        assert watch.weights == pytest.approx(list(adam([0.1] * 3, decay=decay)), rel=1e-12)
+
+
+@effects.of(TrainingConfig, "beta2")
+def test_beta2_is_the_memory_of_squared_gradients() -> None:
+    # A large rate, so that the gradients of the three steps differ much.
+    results = {}
+    for beta2 in (0.999, 0.5):
+        _, _, watch = trained(replace(PLAIN, learning_rate=2.0, beta2=beta2))
+        assert watch.weights == pytest.approx(list(adam([2.0] * 3, beta2)), rel=1e-12)
+        results[beta2] = watch.weights[-1]
+    assert abs(results[0.999] - results[0.5]) > 0.1
+
+
+@effects.of(TrainingConfig, "warmup")
+def test_warmup_is_the_share_of_the_training_over_which_the_rate_rises() -> None:
+    """Ten steps, each at its middle: 0.05, 0.15, ... of the training."""
+    config = replace(PLAIN, epochs=2, batch_size=2, warmup=0.4)
+    _, _, watch = trained(config)
+    by_hand = [0.0125, 0.0375, 0.0625, 0.0875, *[0.1] * 6]
+    assert watch.rates == pytest.approx(by_hand, rel=1e-12)
+    assert watch.weights == pytest.approx(list(adam(by_hand)), rel=1e-12)
+    assert trained(replace(config, warmup=0.0))[2].rates == [0.1] * 10
+
+
+@effects.of(TrainingConfig, "schedule")
+@pytest.mark.parametrize(
+    ("schedule", "shares"),
+    [
+        ("constant", [0.5, 1, 1, 1, 1]),
+        ("linear", [0.5, 0.875, 0.625, 0.375, 0.125]),
+        ("cosine", [0.5, *(0.5 + 0.5 * math.cos(math.pi * rest) for rest in (0.125, 0.375, 0.625, 0.875))]),
+    ],
+)
+def test_the_schedule_is_how_the_rate_of_every_step_falls(schedule: Any, shares: list[float]) -> None:
+    """Warm-up over the first of five steps."""
+    trainer, _, watch = trained(replace(PLAIN, epochs=5, warmup=0.2, schedule=schedule))
+    rates = [0.1 * share for share in shares]
+    assert watch.rates == pytest.approx(rates, rel=1e-12)
+    assert [record["learning_rate"] for record in trainer.state.records] == watch.rates
+    assert watch.weights == pytest.approx(list(adam(rates)), rel=1e-12)
+
+
+@effects.of(TrainingConfig, "clip")
+def test_the_gradient_is_cut_down_to_the_norm_of_clip_and_not_touched_below_it() -> None:
+    """The gradient at w is 2 w: 6 at the start, and below 5 from the second step on."""
+    config = replace(PLAIN, learning_rate=0.6, clip=0.0)
+    _, _, free = trained(config)
+    assert free.gradients == pytest.approx([2 * w for w in (START, *free.weights[:-1])], rel=1e-14)
+    for clip, clipped in ((5.0, [True, False, False]), (0.25, [True, True, True])):
+        _, _, watch = trained(replace(config, clip=clip))
+        starts = (START, *watch.weights[:-1])
+        assert [2 * w > clip for w in starts] == clipped
+        # torch's clipping divides by the norm plus 1e-6.
+        assert watch.gradients == pytest.approx([min(clip, 2 * w) for w in starts], rel=1e-5)
+        assert watch.weights == pytest.approx(list(adam([0.6] * 3, clip=clip)), rel=1e-5)
+
+
+@effects.of(TrainingConfig, "clip")
+def test_the_norm_that_is_clipped_is_that_of_all_weights_together() -> None:
+    class Two(OneNumber):
+        def forward(self, batch: GraphBatch) -> Tensor:
+            return (3 * self.w + 4 * self.idle).expand(batch.num_graphs, 1)
+
+    _, module, _ = trained(replace(PLAIN, epochs=1, clip=0.5), module=Two())
+    assert module.w.grad is not None
+    assert module.idle.grad is not None
+    assert [module.w.grad.item(), module.idle.grad.item()] == pytest.approx([0.3, 0.4], rel=1e-6)
+
+
+@effects.of(TrainingConfig, "ema")
+def test_the_moving_average_is_what_is_validated_and_kept(tmp_path: Path) -> None:
+    """w_avg <- d w_avg + (1 - d) w with d = min(ema, (1 + t) / (10 + t)): 1/10, 2/11, then 0.2 instead of 3/12."""
+    trainer, module, watch = trained(replace(PLAIN, ema=0.2), data(valid_label=0.0), folder=tmp_path)
+    average, averages = START, []
+    for decay, w in zip((1 / 10, 2 / 11, 0.2), watch.weights, strict=True):
+        average = decay * average + (1 - decay) * w
+        averages.append(average)
+    # Labels of 0: the error of a constant prediction is that number.
+    assert [record["valid"]["rmse"] for record in trainer.state.records] == pytest.approx(averages, rel=1e-12)
+    assert [record["valid_loss"] for record in trainer.state.records] == pytest.approx([a**2 for a in averages])
+    assert module.w.item() == pytest.approx(average, rel=1e-12)
+    assert float(trainer.best["module.w"]) == module.w.item()
+    best = read_checkpoint(tmp_path / "checkpoints" / "best.safetensors").tensors
+    assert float(best["module.w"]) == module.w.item()
+    # Training itself goes on with the weights as they are, and so does a run that is resumed.
+    assert watch.weights == pytest.approx(list(adam([0.1] * 3)), rel=1e-12)
+    last = read_checkpoint(tmp_path / "checkpoints" / "last.safetensors").tensors
+    assert float(last["model.module.w"]) == watch.weights[-1]
+    assert float(last["average.0"]) == module.w.item()
+
+
+@effects.of(TrainingConfig, "ema")
+def test_without_a_moving_average_the_weights_themselves_are_validated_and_kept() -> None:
+    trainer, module, watch = trained(replace(PLAIN, ema=0.0), data(valid_label=0.0))
+    assert [record["valid"]["rmse"] for record in trainer.state.records] == pytest.approx(watch.weights, rel=1e-12)
+    assert module.w.item() == watch.weights[-1]
+
+
+@effects.of(TrainingConfig, "patience")
+def test_patience_is_how_many_epochs_may_pass_without_a_better_one() -> None:
+    """The training labels are 0 and those of validation 2.61: w falls from 3 by 0.1 per epoch; the fourth is best."""
+    for patience, epochs in ((0, 12), (1, 5), (4, 8)):
+        config = replace(PLAIN, epochs=12, patience=patience)
+        trainer, module, watch = trained(config, data(valid_label=2.61))
+        assert len(trainer.state.records) == epochs
+        assert trainer.state.best_epoch == 4
+        assert module.w.item() == watch.weights[3]
+
+
+@effects.of(TrainingConfig, "precision")
+@pytest.mark.parametrize(
+    ("precision", "weights", "products"),
+    [
+        ("auto", torch.float32, torch.float32),  # On a CPU.
+        ("float32", torch.float32, torch.float32),
+        ("bfloat16", torch.float32, torch.bfloat16),
+        ("float64", torch.float64, torch.float64),
+    ],
+)
+def test_precision_is_that_of_weights_and_of_products(
+    precision: Any, weights: torch.dtype, products: torch.dtype
+) -> None:
+    _, module, _ = trained(replace(PLAIN, epochs=1, precision=precision))
+    assert module.w.dtype == weights
+    assert module.products == {products}
+
+
+@effects.of(TrainingConfig, "compile", "cuda_graphs")
+@pytest.mark.parametrize(
+    ("compiled", "graphs", "processes", "asked"),
+    [(True, True, 1, (True, True)), (False, True, 1, (False, False)), (True, False, 1, (True, False)),
+     (True, True, 2, (True, False))],
+)  # fmt: skip
+def test_acceleration_is_asked_for_as_the_recipe_says(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, graphs: bool, processes: int, asked: tuple[bool, bool]
+) -> None:
+    """Steps are recorded where they are compiled, in a single process: several communicate inside a step."""
+    wishes: list[tuple[bool, bool]] = []
+
+    def noted(model: nn.Module, *, device: torch.device, compile: bool, record: bool) -> nn.Module:
+        wishes.append((compile, record))
+        return model
+
+    monkeypatch.setattr(loop, "accelerate", noted)
+    fabric = make_fabric(DeviceConfig("cpu"), "float32")
+    monkeypatch.setattr(type(fabric), "world_size", property(lambda self: processes))
+    config = TrainingConfig(epochs=1, compile=compiled, cuda_graphs=graphs)
+    said: list[str] = []
+    Trainer(fabric, as_model(OneNumber()), data(), TASK, config, warn=said.append)
+    assert wishes == [asked]
+    # The model came back as it went in, which a person who asked for speed is told.
+    assert any("training.compile does nothing for this model" in sentence for sentence in said) == compiled
+
+
+@effects.of(TrainingConfig, "checkpoint_seconds")
+def test_checkpoints_are_written_when_so_many_seconds_have_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step takes ten seconds by this clock. The eleventh of eleven steps ends the epoch, which is saved anyway."""
+    now, written = [0.0], []
+
+    def ticking(steps: Callable[..., Any]) -> Callable[..., Any]:
+        def step(self: Trainer, pieces: list[Tensor]) -> Any:
+            now[0] += 10
+            return steps(self, pieces)
+
+        return step
+
+    write = loop.write_last
+    monkeypatch.setattr(loop, "_CLOCK_STEPS", 1)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Trainer, "step", ticking(Trainer.step))
+    monkeypatch.setattr(loop, "write_last", lambda folder, saved: (written.append(saved.state["step"]),
+                                                                   write(folder, saved)))  # fmt: skip
+    for seconds, steps in ((25.0, [3, 6, 9, 11]), (10.0, [2, 4, 6, 8, 10, 11]), (1e9, [11])):
+        written.clear()
+        config = replace(PLAIN, epochs=1, batch_size=1, checkpoint_seconds=seconds)
+        trained(config, data(11), folder=tmp_path / str(seconds))
+        assert written == steps
+    assert checkpoint.read_newest(tmp_path / "25.0" / "checkpoints")[0] is not None
