@@ -211,10 +211,12 @@ def test_the_sparse_basis_adds_linked_rows_after_every_block_where_it_is_asked_f
     links = RowLinks(torch.tensor([1, 2]), torch.tensor([0, 0]))
     for asked in (False, True):
         encoder = encoder_of(sparse_basis_residual=asked)
-        by_hand = x
+        by_hand, maps = x, []
         for block in encoder.blocks:
             assert isinstance(block, Block)
+            maps.append(block.attention_weights(by_hand, segments)[0])
             by_hand = block(by_hand, block.attention.plan(segments))
             if asked:
                 by_hand = torch.cat([by_hand[:1] + by_hand[1:2] + by_hand[2:3], by_hand[1:]])
         torch.testing.assert_close(encoder(x, segments, links), encoder.final_norm(by_hand))
+        torch.testing.assert_close([layer[0] for layer in encoder.attention_weights(x, segments, links)], maps)

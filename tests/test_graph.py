@@ -62,9 +62,9 @@ def test_hypergraphs_collate_select_and_unbatch() -> None:
 
 
 def test_small_hyperedges_become_all_orderings() -> None:
-    features = torch.tensor([[20.0], [30.0], [10.0], [40.0]])
+    features = torch.tensor([[20.0], [30.0], [10.0], [40.0], [25.0]])
     graph = Graph.from_hyperedges(
-        [[0, 1], [2, 0, 1], [3], [0, 1, 2, 3]], hyperedge_features=features, num_nodes=4, order=3
+        [[0, 1], [2, 0, 1], [3], [0, 1, 2, 3], [2, 3]], hyperedge_features=features, num_nodes=4, order=3
     )
     assert graph.order == 3
     tuples = [tuple(column) for column in graph.edge_index.T.tolist()]
@@ -73,11 +73,12 @@ def test_small_hyperedges_become_all_orderings() -> None:
     }  # fmt: skip
     assert sum(set(t) == {0, 1, 2} for t in tuples) == 6
     assert (3, 3, 3) in tuples
-    assert len(tuples) == 13
+    assert len(tuples) == 19
     assert graph.hyperedge_nodes.tolist() == [0, 1, 2, 3]
     # Every tuple has the features of the hyperedge that it came from, and the large one keeps its own.
     assert graph.edge_features is not None
-    assert graph.edge_features.flatten().tolist() == [10.0 * len(set(t)) for t in tuples]
+    of_set = {(0, 1): 20.0, (0, 1, 2): 30.0, (3,): 10.0, (2, 3): 25.0}
+    assert graph.edge_features.flatten().tolist() == [of_set[tuple(sorted(set(t)))] for t in tuples]
     assert graph.hyperedge_features is not None
     assert graph.hyperedge_features.tolist() == [[40.0]]
 

@@ -7,9 +7,10 @@ import pytest
 
 from tests.effects import settings, with_inner
 from tokengt.models.kinds import KINDS
+from tokengt.models.tokengt.guard import Domain
 from tokengt.training.config import TrainingConfig
 
-CONFIGS = {TrainingConfig} | {inner for kind in set(KINDS) - {"own"} for inner in with_inner(KINDS[kind])}
+CONFIGS = {TrainingConfig} | {inner for kind in set(KINDS) - {"own"} for inner in with_inner(KINDS[kind])} - {Domain}
 
 COUNT, MORE = ([0, -1], [1]), ([-1], [0])  # Refused, and taken: at least 1, and 0 or more.
 SHARE = ([-0.01, 1.0, math.nan], [0.0, 0.99])

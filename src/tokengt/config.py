@@ -197,9 +197,11 @@ def _read(hint: Any, text: str, where: str) -> Any:
     if hint not in (int, float):
         return _restored(hint, text, where)
     try:
-        return hint(text)
+        value = hint(text)
     except ValueError:
         raise BadSetting(f"{where} is {text!r}; expected {_WORDS[hint]}") from None
+    # What could be set but not read again would make a run that cannot be opened.
+    return _restored(hint, value, where)
 
 
 _SHOWN = 80

@@ -36,6 +36,24 @@ def test_tiny_sets(count: int, sizes: list[int]) -> None:
     assert [len(part) for part in random_split(count, 0).parts().values()] == sizes
 
 
+@pytest.mark.parametrize(
+    ("count", "fractions", "sizes"),
+    [
+        (10, (0.5, 0.2, 0.3), [5, 2, 3]),
+        (10, (0.5, 0.3, 0.2), [5, 3, 2]),
+        (10, (0.8, 0.0, 0.2), [8, 0, 2]),
+        (10, (0.8, 0.2, 0.0), [8, 2, 0]),
+        (40, (0.9, 0.01, 0.09), [35, 1, 4]),
+        (3, (0.98, 0.01, 0.01), [1, 1, 1]),
+    ],
+)
+def test_every_part_has_the_size_of_its_own_share(
+    count: int, fractions: tuple[float, float, float], sizes: list[int]
+) -> None:
+    """A part without a share stays empty, and one with a share has a place while there are enough."""
+    assert [len(part) for part in random_split(count, 0, fractions).parts().values()] == sizes
+
+
 def test_seeds_differ_and_repeat() -> None:
     assert _places(random_split(200, 1)) == _places(random_split(200, 1))
     assert _places(random_split(200, 1)) != _places(random_split(200, 2))

@@ -1,7 +1,9 @@
 """The synthetic experiment: its maps are the production model's, its loss the definition's, its order the paper's."""
 
+from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from tests.experiments.small_basis import SMALL, named
 from tokengt import Graph, GraphBatch, TokenGT
-from tokengt.data.synthetic import complete_graphs
+from tokengt.data.synthetic import barabasi_albert_graphs, complete_graphs
 from tokengt.experiments.basis import SETTINGS, BasisConfig, select_settings
 from tokengt.experiments.basis.cells import count_parameters, run_cell
 from tokengt.experiments.basis.drawing import FreshIdentifiers, evaluation_identifiers
@@ -19,6 +21,7 @@ from tokengt.experiments.basis.groups import group_tokens, normalised_targets, t
 from tokengt.experiments.basis.measuring import attention_maps, head_errors
 from tokengt.experiments.basis.settings import Input
 from tokengt.experiments.basis.training import GroupShare, basis_loss, batches, train
+from tokengt.interop.networkx import to_networkx
 from tokengt.models.tokengt.scores import FirstBlockScores, dropped_and_normed
 from tokengt.structure.tuples import growth_strings
 from tokengt.theory.partitions import pattern_of
@@ -262,3 +265,34 @@ def test_the_main_order_of_the_table() -> None:
     assert errors[-1] < 0.1
     # Dropout is what is left of the training error.
     assert cells["orf-type"].train > 2 * cells["orf-type"].test
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_what_the_documentation_says_of_the_graphs(kind: Input) -> None:
+    """docs/paper.md: sizes, how many graphs are not connected, how many test graphs are those of training again."""
+    networkx = pytest.importorskip("networkx")
+    config = BasisConfig()
+    unconnected, seen = [], []
+    for seed in range(3):
+        batch = barabasi_albert_graphs(config.graphs(kind, seed))
+        assert (int(batch.nodes.host_lengths.min()), int(batch.nodes.host_lengths.max())) == (
+            (10, 15) if kind == "dense" else (10, 20)
+        )
+        graphs = [to_networkx(batch[place], undirected=True) for place in range(len(batch))]
+        unconnected.append(sum(not networkx.is_connected(graph) for graph in graphs) / len(graphs))
+        train = defaultdict(list)
+        for graph in graphs[: config.train_graphs]:
+            train[_degree_profile(graph)].append(graph)
+        test = graphs[config.train_graphs :]
+        seen.append(sum(any(networkx.is_isomorphic(g, h) for h in train[_degree_profile(g)]) for g in test))
+    assert (min(unconnected), max(unconnected)) == pytest.approx(
+        (0.205, 0.225) if kind == "dense" else (0.191, 0.205), abs=1e-3
+    )
+    assert seen == ([4, 6, 5] if kind == "dense" else [2, 1, 2])
+
+
+def _degree_profile(graph: Any) -> tuple[Any, ...]:
+    """Of every node its degree and those of its neighbours, sorted: equal for isomorphic graphs."""
+    degree = dict(graph.degree)
+    return tuple(sorted((degree[u], tuple(sorted(degree[v] for v in graph[u]))) for u in graph))

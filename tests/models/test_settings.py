@@ -33,11 +33,12 @@ from tokengt import (
 )
 from tokengt.config import kinds_of
 from tokengt.models.kinds import KINDS
+from tokengt.models.tokengt.guard import Domain
 from tokengt.models.tokengt.identifiers import Identifiers, identify
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer
 
 KINDS_OF_IDS = kinds_of(IdentifierConfig)
-effects = Effects(TokenGTConfig, TokensConfig, FeatureSpec, HeadConfig, *KINDS_OF_IDS.values())
+effects = Effects(TokenGTConfig, Domain, TokensConfig, FeatureSpec, HeadConfig, *KINDS_OF_IDS.values())
 
 
 def test_every_setting_here_has_a_test_of_its_effect() -> None:
@@ -215,6 +216,9 @@ def test_special_tokens_come_first_in_every_graph(graph_token: bool, null_token:
     assert (tokens.graph_rows is None) == (not graph_token)
     if graph_token:
         assert torch.equal(tokens.graph, tokens.values[[0, special + 3]])
+    else:
+        with pytest.raises(ValueError, match=r"there is no \[graph\] token"):
+            _ = tokens.graph
 
 
 @effects.of(TokensConfig, "type_ids")
@@ -424,3 +428,30 @@ def test_a_symmetric_link_head_reads_sum_and_product_and_another_both_ends() -> 
         scores = model(graph, pairs=pairs)
         torch.testing.assert_close(scores, model.head.project(torch.cat(parts, 1)), atol=1e-4, rtol=1e-4)
         assert torch.allclose(scores[0], scores[1], atol=1e-5) == symmetric
+
+
+@effects.of(TokenGTConfig, "domain")
+@effects.of(Domain, "num_nodes", "input_bound", "sharpness")
+def test_a_domain_refuses_what_written_weights_were_not_made_for() -> None:
+    def pair(size: float = 1.0, nodes: int = 2) -> Graph:
+        index = torch.tensor([[i, j] for i in range(nodes) for j in range(nodes) if i != j]).T
+        return Graph(torch.full((nodes, 1), size), index, torch.ones(index.shape[1], 1))
+
+    config = TokenGTConfig(
+        dim=8,
+        tokens=TokensConfig(node_features=FeatureSpec(width=1), edge_features=FeatureSpec(width=1)),
+        identifiers=OrfIds(3),
+        encoder=EncoderConfig(1, 2),
+    )
+    plain, guarded = config.build().eval(), replace(config, domain=Domain(2, 1.0, 7.5)).build().eval()
+    for graph in (pair(1.5), pair(nodes=3)):
+        assert torch.isfinite(plain(graph)).all()
+    assert guarded(pair()).shape == (1, 1)
+    with pytest.raises(ValueError, match=r"input of size 1\.5 is above the input_bound of 1 "):
+        guarded(pair(1.5))
+    with pytest.raises(ValueError, match="tensors of 2 nodes"):
+        guarded(pair(nodes=3))
+    with pytest.raises(ValueError, match=r"which the sharpness of 7\.5 multiplies"):
+        guarded(pair(), node_ids=torch.ones(2, 3))
+    wider = replace(config, domain=Domain(3, 2.0, 7.5)).build().eval()
+    assert wider(pair(1.5, nodes=3)).shape == (1, 1)

@@ -46,6 +46,8 @@ def test_what_each_kind_asks_of_the_model() -> None:
     assert [task.out_dim for task in TASKS] == [2, 2, 3]
     assert [task.metric for task in TASKS] == ["rmse", "roc_auc", "accuracy"]
     assert [task.higher_is_better for task in TASKS] == [False, True, True]
+    # What is not given is not scaled.
+    assert (BINARY.mean, BINARY.scale) == ((0.0, 0.0), (1.0, 1.0))
 
 
 def test_fit_scales_each_target_by_the_labels_it_has() -> None:

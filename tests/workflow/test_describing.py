@@ -24,7 +24,7 @@ def test_a_summary_is_read_with_its_types_and_without_what_later_versions_add(ru
     data = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps(data | {"later": [1]}))
     summary = read_summary(run)
-    assert summary == Summary("regression", "rmse", 4, data["test"], data["floor"], 2)
+    assert summary == Summary("regression", "rmse", 4, data["test"], data["floor"], epochs=2)
 
 
 @pytest.mark.parametrize(

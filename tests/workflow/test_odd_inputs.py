@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
 
 
 def test_a_bad_graph_file_is_named_and_the_others_are_learned_with_their_features(run: Predictor) -> None:
-    assert run.spec.attributes == Attributes(("weight",), ())
+    assert run.spec.attributes == Attributes(("weight",), (), ("node_features",))
     assert run.spec.source.rows == 25
     assert run.spec.model.float_features == ("node_features",)
 
@@ -69,7 +69,8 @@ def test_a_bad_graph_file_comes_back_with_its_reason(run: Predictor, tmp_path: P
         "",
         "02.json: node 1 has no attribute 'weight'; expected one on all of them",
     ]
-    assert [rows[place]["predicted_y"] for place in (0, 2)] == [row["predicted_y"] for row in expected]
+    for place, row in zip((0, 2), expected, strict=True):
+        assert float(rows[place]["predicted_y"]) == pytest.approx(float(row["predicted_y"]), abs=1e-5)
 
     embed_file(run, mixed, tmp_path / "vectors.npz", quiet=True)
     vectors = np.load(tmp_path / "vectors.npz")
@@ -80,6 +81,39 @@ def test_a_bad_graph_file_comes_back_with_its_reason(run: Predictor, tmp_path: P
     found = evaluate(run, mixed, quiet=True)
     assert (found.rows, found.rejected) == (2, 2)
     assert found.metrics["mae"] == pytest.approx(evaluate(run, good, quiet=True).metrics["mae"])
+
+
+def test_a_graph_that_the_model_cannot_take_comes_back_with_its_reason(tmp_path: Path) -> None:
+    def files(name: str, count: int) -> Path:
+        folder = graph_files(tmp_path / name, count)
+        for file in folder.iterdir():
+            data = json.loads(file.read_text())
+            for node in data["nodes"]:
+                node.update(weight=node["id"] % 3)
+            file.write_text(json.dumps(data))
+        return folder
+
+    def change(file: Path, weight: float) -> None:
+        data = json.loads(file.read_text())
+        data["nodes"][0]["weight"] = weight
+        file.write_text(json.dumps(data))
+
+    predictor = train(files("graphs", 16), tmp_path / "run", target="y", settings=TINY, options=QUIET)
+    assert predictor.spec.attributes == Attributes(("weight",), (), ())
+    good, mixed = files("good", 4), files("mixed", 4)
+    change(mixed / "01.json", 0.5)
+    change(mixed / "02.json", 999)
+    predict_file(predictor, good, tmp_path / "good.csv", quiet=True)
+    assert predict_file(predictor, mixed, tmp_path / "mixed.csv", quiet=True) == Predicted(4, 2)
+    expected, rows = read_csv(tmp_path / "good.csv"), read_csv(tmp_path / "mixed.csv")
+    for place in (0, 3):
+        assert float(rows[place]["predicted_y"]) == pytest.approx(float(expected[place]["predicted_y"]), abs=1e-5)
+    assert [rows[place]["reason"] for place in (1, 2)] == [
+        "01.json: node_features hold a number that is no category; expected whole numbers from 0",
+        "02.json: node_features row 0, column 0 is category 999; this model expects 0 to 2",
+    ]
+    embed_file(predictor, mixed, tmp_path / "v.npz", quiet=True)
+    assert np.load(tmp_path / "v.npz")["valid"].tolist() == [True, False, False, True]
 
 
 def test_messages_of_graphs_speak_of_graphs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -278,7 +278,7 @@ def test_files_to_write_are_looked_at_before_any_work(tmp_path: Path) -> None:
     for verb in (predict_file, embed_file):
         with pytest.raises(ValueError, match=r"mine\.csv exists; choose another name, or have it replaced \(--force"):
             verb(tmp_path / "none", source, tmp_path / "mine.csv", quiet=True)
-        with pytest.raises(ValueError, match=r"none is no tokengt run"):
+        with pytest.raises(ValueError, match=r"none does not exist; expected a run"):
             verb(tmp_path / "none", source, tmp_path / "mine.csv", overwrite=True, quiet=True)
     assert (tmp_path / "mine.csv").read_text() == "mine"
 

@@ -31,7 +31,8 @@ class LabelledGraphs:
     number in the source, counted from 1; ``rejected``: (number, reason) of the graphs that are left out.
     ``integers``: whether the source keeps all its labels as integers or booleans. ``classes``: with them a target is
     the place of its class in this tuple. ``unread``: attributes of numbers that no model will read, with their level.
-    ``attributes``: which attributes became features, where they have names.
+    ``attributes``: which attributes became features, where they have names. ``files``: the name of each graph's file,
+    in the order of their numbers, where each has its own.
     """
 
     graphs: GraphBatch
@@ -45,6 +46,7 @@ class LabelledGraphs:
     classes: tuple[str, ...] | None = None
     unread: Mapping[str, Level] = field(default_factory=dict)
     attributes: Attributes | None = None
+    files: tuple[str, ...] = ()
 
     def for_task(self, task: TaskKind | None) -> "tuple[LabelledGraphs, str | None]":
         """The labels as the task reads them, and the sentence that a person should read about it, if there is one.

@@ -22,6 +22,7 @@ from tokengt.interop.networkx import from_networkx
 _Rows = list[Mapping[str, Any]]
 # What a link says besides its attributes.
 _ENDS = ("source", "target", "key")
+_FEATURES = ("node_features", "edge_features")
 _NO_GRAPH = "it does not hold a graph; expected what networkx.node_link_data gives"
 
 
@@ -66,17 +67,23 @@ def read_networkx_folder(
         raise ValueError(f"{path} holds no NetworkX JSON file that can be read{why}")
     level = _level(path, files, targets, level) if labelled or level is None else level
     chosen = attributes or Attributes(_usual(files, "node", targets), _usual(files, "edge", targets))
-    records = []
+    read, records = [], []
     for file in files:
         try:
             graph = from_networkx(file.graph, chosen.nodes or None, chosen.edges or None)
             labels, whole = _labels(file.rows[level], targets), _are_integers(file.rows[level], targets)
-            records.append(Record(file.number, graph, labels, integers=whole, name=file.name))
+            read.append(Record(file.number, graph, labels, integers=whole, name=file.name))
         except ValueError as error:
             rejected.append((file.number, f"{file.name}: {error}"))
-    found = assembled(path, _one_kind(records), rejected, level, targets)
+    chosen = chosen if attributes is not None else replace(chosen, floats=_floats(read))
+    for record in read:
+        try:
+            records.append(_of_kind(record, chosen.floats))
+        except ValueError as error:
+            rejected.append((record.number, f"{record.name}: {error}"))
+    found = assembled(path, records, rejected, level, targets)
     assert len(found.graphs) + len(found.rejected) == len(names), "every file is a graph or rejected"
-    return replace(found, attributes=chosen)
+    return replace(found, attributes=chosen, files=tuple(file.name for file in names))
 
 
 def _read(number: int, file: Path) -> _File:
@@ -255,16 +262,21 @@ def _are_integers(rows: _Rows, targets: Sequence[str]) -> bool:
     return all(isinstance(row.get(name), int | None) for row in rows for name in targets)
 
 
-def _one_kind(records: Sequence[Record]) -> list[Record]:
-    """Features of all graphs as floats where those of one graph are floats or hold a number below 0."""
+def _floats(records: Sequence[Record]) -> tuple[str, ...]:
+    """The features that are numbers and no categories: those of one graph are floats or hold a number below 0."""
+    return tuple(name for name in _FEATURES if any(_no_category(getattr(record.graph, name)) for record in records))
 
-    def floats(features: Sequence[Tensor | None]) -> bool:
-        return any(f is not None and (f.is_floating_point() or bool((f < 0).any())) for f in features)
 
-    nodes, edges = (
-        floats([getattr(record.graph, name) for record in records]) for name in ("node_features", "edge_features")
-    )
-    return [replace(record, graph=_cast(record.graph, nodes, edges)) for record in records]
+def _no_category(features: Tensor | None) -> bool:
+    return features is not None and (features.is_floating_point() or bool((features < 0).any()))
+
+
+def _of_kind(record: Record, floats: Sequence[str]) -> Record:
+    """The record with these features as floats; a ValueError if others hold what is no category."""
+    for name in _FEATURES:
+        if name not in floats and _no_category(getattr(record.graph, name)):
+            raise ValueError(f"{name} hold a number that is no category; expected whole numbers from 0")
+    return replace(record, graph=_cast(record.graph, "node_features" in floats, "edge_features" in floats))
 
 
 def _cast(graph: Graph, nodes: bool, edges: bool) -> Graph:

@@ -32,10 +32,14 @@ _OWN_CHECKSUM = "sha256"
 
 @dataclass(frozen=True)
 class Attributes:
-    """Names of the attributes of nodes and edges that are features, where graphs have attributes by name (NetworkX)."""
+    """Names of the attributes of nodes and edges that are features, where graphs have attributes by name (NetworkX).
+
+    ``floats`` names those of ``node_features`` and ``edge_features`` that are numbers; the others are categories.
+    """
 
     nodes: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"of nodes {', '.join(self.nodes) or 'none'}; of edges {', '.join(self.edges) or 'none'}"

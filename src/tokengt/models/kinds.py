@@ -52,7 +52,7 @@ def config_from_dict(data: Any, where: str = "model") -> ModelConfig:
         )
     config: ModelConfig = union_from_dict(KINDS, data, where)
     try:
-        check_sizes(config)
+        check_sizes(config, counted=False)  # What is built is compared with the weights, which are counted.
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return config

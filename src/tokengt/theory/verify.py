@@ -126,8 +126,8 @@ def _orbits(num_nodes: int, order: int) -> int:
     deranged = [1, 0]
     for count in range(2, num_nodes + 1):
         deranged.append((count - 1) * (deranged[-1] + deranged[-2]))
-    fixed = sum(math.comb(num_nodes, f) * deranged[num_nodes - f] * f**order for f in range(num_nodes + 1))
-    return int(fixed) // math.factorial(num_nodes)
+    fixed = sum(math.comb(num_nodes, f) * deranged[num_nodes - f] * int(f**order) for f in range(num_nodes + 1))
+    return fixed // math.factorial(num_nodes)
 
 
 @torch.no_grad()

@@ -39,8 +39,8 @@ class TrainingConfig:
         compile: put the Transformer's blocks through ``torch.compile``: a wait at the start, then faster on a GPU.
         cuda_graphs: with ``compile``, on one GPU: record the encoder's kernels and replay them, so that the host keeps
             up. Batches are filled up to one of few sizes for this, by half a percent of their tokens on average.
-        checkpoint_seconds: time between two checkpoints, which are written beside training, and at its end. A resumed run
-            repeats the unbroken one from any of them, so that more of them save time after a kill and nothing else.
+        checkpoint_seconds: time between two checkpoints, which are written beside training, and at its end. A resumed
+            run repeats the unbroken one from any of them: more of them save time after a kill and nothing else.
     """
 
     epochs: int = 0
@@ -80,9 +80,14 @@ class TrainingConfig:
         for name in ("epochs", "batch_size", "batch_tokens", "patience"):
             if getattr(self, name) > _LARGEST:
                 raise ValueError(f"training.{name} is {getattr(self, name)}; expected at most {_LARGEST:,}")
-        for name, allowed in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
+        for name, allowed in (
+            ("schedule", get_args(Schedule)),
+            ("precision", get_args(Precision)),
+            ("loss", (None, *get_args(Loss))),
+        ):
             if getattr(self, name) not in allowed:
-                raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
+                words = ", ".join(map(str, allowed))
+                raise ValueError(f"training.{name} is {getattr(self, name)!r}; expected one of {words}")
         if self.metric is not None:
             object.__setattr__(self, "metric", _metric_name(self.metric))
         _ = self.batching  # Building it checks batch_size, batch_tokens and accumulate.

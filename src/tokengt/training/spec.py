@@ -41,7 +41,8 @@ class Descriptors:
     scale: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if not len(self.names) == len(self.mean) == len(self.scale):
+        # Features of whole graphs that are no columns of a table have no names.
+        if len(self.mean) != len(self.scale) or (self.names and len(self.names) != len(self.mean)):
             raise ValueError(f"mean and scale of descriptors need {len(self.names)} numbers each, one per descriptor")
         if not all(map(isfinite, self.mean)) or not all(isfinite(scale) and scale > 0 for scale in self.scale):
             raise ValueError("mean and scale of descriptors must be finite and scale above 0")

@@ -4,7 +4,7 @@ A store is a data set that was read and checked once, with all its graphs packed
 """
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -222,11 +222,24 @@ def _refuse_rejected(found: LabelledGraphs) -> None:
 
 @dataclass(frozen=True, eq=False)
 class UnlabelledGraphs:
-    """Graphs to predict, where each stands in its source, and what could not be read."""
+    """Graphs to predict, where each stands in its source, and what could not be read.
+
+    ``files`` has the name of each graph's file by its line, from 1, where each has its own.
+    """
 
     graphs: GraphBatch
     lines: Int64[Tensor, " graphs"]
     rejected: tuple[tuple[int, str], ...]
+    files: tuple[str, ...] = ()
+
+    def without(self, refused: Mapping[int, str]) -> "UnlabelledGraphs":
+        """The others of these places, which stand among the rejected with their reasons."""
+        kept = [place for place in range(len(self.graphs)) if place not in refused]
+        rejected = list(self.rejected)
+        for place, reason in refused.items():
+            line = int(self.lines[place])
+            rejected.append((line, f"{self.files[line - 1]}: {reason}" if self.files else reason))
+        return replace(self, graphs=self.graphs.select(kept), lines=self.lines[kept], rejected=tuple(sorted(rejected)))
 
 
 def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
@@ -236,7 +249,8 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
     read = known.alone(source, spec.task.names, spec.level, spec.attributes)
-    return UnlabelledGraphs(_as_floats(read.graphs, spec.model.float_features), read.lines, read.rejected)
+    graphs = _as_floats(read.graphs, spec.model.float_features)
+    return UnlabelledGraphs(graphs, read.lines, read.rejected, read.files)
 
 
 def _as_floats(graphs: GraphBatch, names: Iterable[str]) -> GraphBatch:

@@ -6,10 +6,11 @@ A draw is one pass of a model with its own random identifiers (or dropout); seve
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -29,10 +30,11 @@ from tokengt.level import Level
 from tokengt.models.passes import Over
 from tokengt.training import outputs
 from tokengt.training.processes import Device
-from tokengt.workflow.inputs import unlabelled_graphs
+from tokengt.workflow.inputs import UnlabelledGraphs, unlabelled_graphs
 from tokengt.workflow.vectors import Vectors, check_ending, writing_vectors
 
 _CHUNK = 2048
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -270,9 +272,33 @@ def _shown_cells(predictor: Predictor, found: Sequence[Row], table: Table, as_sm
     return [(*row[:place], text or "", *row[place + 1 :]) for row, text in zip(rows, texts, strict=True)]
 
 
+def _answered(found: UnlabelledGraphs, ask: Callable[[GraphBatch], T]) -> tuple[UnlabelledGraphs, T]:
+    """What the model says of the graphs, without those that it refuses, such as one of a category it does not know."""
+    try:
+        return found, ask(found.graphs)
+    except ValueError as error:
+        refused = _refused(found.graphs, range(len(found.graphs)), ask)
+        if len(refused) in (0, len(found.graphs)):
+            raise error
+    usable = found.without(refused)
+    return usable, ask(usable.graphs)
+
+
+def _refused(graphs: GraphBatch, places: Sequence[int], ask: Callable[[GraphBatch], object]) -> dict[int, str]:
+    """The reasons of the graphs among these places that the model refuses, found by halves."""
+    try:
+        ask(graphs.select(places))
+    except ValueError as error:
+        if len(places) == 1:
+            return {places[0]: str(error).removeprefix("graph 0: ")}
+        half = len(places) // 2
+        return _refused(graphs, places[:half], ask) | _refused(graphs, places[half:], ask)
+    return {}
+
+
 def _predict_graphs(predictor: Predictor, source: Path, out: Path, draws: int, over: Over) -> Predicted:
-    source_graphs = unlabelled_graphs(predictor.spec, source)
-    mean, std = predictor.predict_graphs(source_graphs.graphs, draws, over)
+    found = unlabelled_graphs(predictor.spec, source)
+    source_graphs, (mean, std) = _answered(found, lambda graphs: predictor.predict_graphs(graphs, draws, over))
     level = predictor.spec.level
     rows = source_graphs.graphs.level_rows(level)
     lines = source_graphs.lines[rows.ids].tolist()
@@ -342,8 +368,7 @@ def embed_file(
 
 def _embed_graphs(predictor: Predictor, source: Path, out: Path) -> Predicted:
     """One vector per graph; graphs that could not be read stand at their places among the others."""
-    source_graphs = unlabelled_graphs(predictor.spec, source)
-    found = predictor.embed_graphs(source_graphs.graphs)
+    source_graphs, found = _answered(unlabelled_graphs(predictor.spec, source), predictor.embed_graphs)
     overflowed = predictor.reasons(source_graphs.graphs, found, "graph")
     lines = [*source_graphs.lines.tolist(), *(line for line, _ in source_graphs.rejected)]
     reasons = [overflowed.get(row, "") for row in range(len(found))] + [why for _, why in source_graphs.rejected]

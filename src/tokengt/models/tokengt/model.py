@@ -262,7 +262,7 @@ class TokenGT(Model):
         if description.get("kind") != "tokengt":
             raise ValueError(f"{folder} holds a model of kind {description.get('kind')!r}, and no TokenGT")
         config = TokenGTConfig.from_dict(description)
-        check_sizes(config)
+        check_sizes(config, counted=False)
         model = restore(config.build, state, Path(folder), device)
         assert isinstance(model, TokenGT)
         model.remember_folder(Path(folder))
