@@ -216,8 +216,7 @@ def _nameless(rng: random.Random, folder: Path) -> Table:
 def _not_utf8(rng: random.Random, folder: Path) -> Table:
     made, _ = _plain(rng, folder)
     lines = made.path.read_bytes().split(b"\n")
-    row = rng.choice(made.rows)
-    place = row.line - 1
+    place = rng.randrange(1, len(lines) - 1)
     lines[place] = lines[place] + rng.choice((b"\xff", b"\xb5g", b"\xc3", b"\xed\xa0\x80"))
     made.path.write_bytes(b"\n".join(lines))
     return replace(made, verdict="refused", mentions="UTF-8", what="bytes that are not UTF-8")
