@@ -27,6 +27,8 @@ class Place:
 
 
 def play(case: Case) -> list[Fault]:
+    if case.rng.random() < 0.08:
+        return _store_kept(case)
     verb = case.rng.choice(("prepare", "predict", "predict", "embed", "train", "evaluate", "info"))
     into = case.rng.random() < 0.5 and verb not in ("info", "evaluate")
     suffix = {"predict": ".csv", "embed": ".npz"}.get(verb, "") if into else ".csv"
@@ -189,36 +191,16 @@ def _forced_device(case: Case, suffix: str) -> Place:
     return Place(made.path, False, "a device, and --force", (), ("--force",))
 
 
-def _with_a_store(case: Case, suffix: str) -> Place:
-    """A folder in which somebody keeps a store, under the name that a training would give its own."""
+def _store_kept(case: Case) -> list[Fault]:
+    """A folder in which somebody keeps a store, under the name that a training would give its own: it stays."""
     case.shop.copy(case.shop.store, case.folder / "proj" / "store")
-    return Place(
-        "proj" if not suffix else f"proj/out{suffix}", None, "a folder with a store of mine", _new_in_proj(suffix)
-    )
-
-
-def _new_in_proj(suffix: str) -> tuple[str, ...]:
-    names = (
-        "checkpoints",
-        "config.json",
-        "run.json",
-        "model.safetensors",
-        "metrics.jsonl",
-        "split.csv",
-        "summary.json",
-    )
-    files = (
-        *names,
-        "predictions.csv",
-        "README.md",
-        "curves.png",
-        "parity.png",
-        "members",
-        ".store",
-        "data",
-        f"out{suffix}",
-    )
-    return tuple(f"proj/{name}" for name in files)
+    before = snapshot(case.folder)
+    source = case.rng.choice(("typo.csv", str(case.shop.molecules), str(case.shop.graphs), "proj/store"))
+    resume = ("--resume",) if case.rng.random() < 0.3 else ()
+    answer = case.call("train", source, "--target", "y", "--out", "proj", *TINY, *resume)
+    after = snapshot(case.folder)
+    gone = [name for name, value in before.items() if after.get(name) != value]
+    return judged(answer) or ([Fault("lost", f"{gone[0]} of somebody else's store", str(answer))] if gone else [])
 
 
 INPUTS: tuple[Callable[[Case, str], Place], ...] = (
@@ -251,6 +233,4 @@ OUTPUTS: tuple[Callable[[Case, str], Place], ...] = (
     _link_to_new,
     _forced_link,
     _forced_device,
-    _with_a_store,
-    _with_a_store,
 )
