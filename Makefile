@@ -10,11 +10,11 @@ export OMP_NUM_THREADS ?= 2
 # prepared once, and a worker that has finished takes tests from one that has not.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test check slow docs pictures bench clean
+.PHONY: demo test check slow drill docs pictures bench clean
 
 # Matrices this small gain little from a second thread, and wait long for it when another program has the core.
 # The tests use every core by running in several processes, with one thread in each.
-demo test slow: export OMP_NUM_THREADS = 1
+demo test slow drill: export OMP_NUM_THREADS = 1
 # --resume: a second demo finds the first one's run, a stopped one goes on.
 demo: $(STAMP)
 	$(BIN)/tokengt train $(BUNDLED)/esol.csv.xz --smiles smiles --target logSolubility --out runs/esol --resume
@@ -38,6 +38,12 @@ check: $(STAMP)
 
 slow: $(STAMP)
 	$(PYTEST) -m slow
+
+# Hostile calls by the thousand, kills, full disks; the counts go to results/drill.json and docs/reliability.md.
+drill: $(STAMP)
+	rm -rf build/drill
+	TOKENGT_DRILL=build/drill $(PYTEST) -m drill tests/drill; status=$$?; \
+		$(BIN)/python -m tests.drill.report build/drill && exit $$status
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
