@@ -326,8 +326,8 @@ A TokenGT of 8 layers x 192, 8 heads, one token per bond, Laplacian identifiers 
 ## How good it is
 
 1,000 molecules of the validation part of PCQM4Mv2, none of which was in any data that it learned from (compared without
-stereo marks). They chose nothing: 800 others chose the epoch, and this recipe over one with another learning rate, which
-came to 0.235 eV here.
+stereo marks). They chose nothing: 800 others chose the epoch, and this recipe over one with another learning rate,
+which came to 0.235 eV here.
 
 | mean absolute error | root mean square | median | largest | always the median |
 |---|---|---|---|---|

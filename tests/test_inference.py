@@ -406,7 +406,7 @@ def test_identifiers_of_ones_own_are_used_in_a_prediction(predictor: Predictor) 
 
 
 def test_gaps_come_with_the_package() -> None:
-    """Longer conjugation closes the gap: alkanes above dienes above polyenes, benzene above naphthalene above tetracene."""
+    """Longer conjugation closes the gap, in chains as in rings."""
     run = load("pretrained:gap", "cpu")
     assert run.task.names == ("homolumogap",)
     chains = run.predict(["CCCCCC", "C=CC=C", "C=CC=CC=C", "C=CC=CC=CC=C"]).mean[:, 0]

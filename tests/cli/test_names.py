@@ -132,3 +132,18 @@ def test_all_targets_and_a_metric_from_the_command(tmp_path: Path) -> None:
     spec = read_run(run)
     assert (spec.task.names, spec.training.epochs, spec.task.metric, spec.task.loss) == (("y", "z"), 2, "mae", "huber")
     assert "| metric | mae |" in (run / "README.md").read_text()
+
+
+@pytest.mark.parametrize("option", ["--smiles=--", "--target=--", "--seed=--"])
+def test_two_dashes_are_no_value(option: str) -> None:
+    sentence = refused(here("train", "data.csv", "--out", "run", option))
+    assert f"{option.partition('=')[0]} is '--'; expected a value" in sentence
+
+
+def test_a_sentence_is_one_line_and_short_whatever_it_quotes() -> None:
+    for name in ("x" * 6000, "a\nb\tc", "\x1b[31mred"):
+        done = here("info", name)
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
+        assert len(done.stderr) < 1500
+        assert done.stderr.rstrip("\n").isprintable()

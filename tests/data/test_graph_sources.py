@@ -203,6 +203,15 @@ def test_graphs_without_x_and_hypergraphs(tmp_path):
     assert read_pyg(_saved(tmp_path, hyper)).graphs.num_hyperedges == 2
 
 
+def test_what_others_think_of_a_file_is_not_passed_on(tmp_path):
+    """PyG's doubt about the number of nodes, torch's about an old pickle: warnings are errors in these tests."""
+    counted = Data(edge_index=torch.tensor([[0, 2], [1, 1]]), y=torch.tensor([1.0]))
+    assert read_pyg(_saved(tmp_path, [counted, counted])).graphs.nodes.host_lengths.tolist() == [3, 3]
+    (tmp_path / "old.pt").write_bytes(pickle.dumps({"x": 1}, protocol=4))
+    with pytest.raises(ValueError, match=r"old\.pt"):
+        read_pyg(tmp_path / "old.pt")
+
+
 def test_other_targets_and_none(tmp_path):
     path = _saved(tmp_path, [_graph(3, homo=torch.tensor([0.5]))])
     assert read_pyg(path, "homo").target_names == ("homo",)

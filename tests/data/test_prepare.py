@@ -207,6 +207,32 @@ def test_a_full_disk_is_named_and_costs_nothing_that_is_done(tmp_path: Path, mon
     assert contents(out) == contents(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("done", range(6))
+def test_a_store_of_graphs_that_a_full_disk_interrupted_is_finished_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """Wherever it stopped: before its graphs, its list of rejected graphs, its manifest, or after them."""
+    from torch_geometric.data import Data
+
+    source, out = tmp_path / "graphs.pt", tmp_path / "store"
+    torch.save([Data(x=torch.ones(2, 1) * n, y=torch.tensor([n / 2])) for n in range(4)], source)
+    sync, syncs = os.fsync, 0
+
+    def filling(descriptor: int) -> None:
+        nonlocal syncs
+        syncs += 1
+        if syncs > done:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", filling)
+        with pytest.raises(OSError, match="No space left on device"):
+            prepare(source, out, Recipe(), progress=False)
+    assert prepare(source, out, Recipe(), progress=False).targets.flatten().tolist() == [0.0, 0.5, 1.0, 1.5]
+    assert sorted(path.name for path in out.iterdir()) == ["graphs.safetensors", "manifest.json", "rejected.csv"]
+
+
 def test_a_finished_store_is_opened_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = table(tmp_path / "t.csv", 12), tmp_path / "store"
     prepare(source, out, RECIPE)

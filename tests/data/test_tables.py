@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rdkit import Chem
 
 from tokengt.data import _sdf, tables
-from tokengt.data.tables import Row, is_table, open_table
+from tokengt.data.tables import Row, TableWriter, is_table, open_table
 
 
 def _write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -434,3 +434,14 @@ assert after - before < 8_000, (before, after)  # KiB; the text alone is 19,000
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+
+
+def test_what_is_written_is_read_back_as_the_same_rows(tmp_path: Path) -> None:
+    """A carriage return inside a cell too, which Python's own writer leaves unquoted."""
+    rows = [["smiles", "note"], ["CCO", "a\rb"], ["C", 'a\r\n"b", c'], ["CC", ""], ["", "\r"], ["O", 'd "e"\nf']]
+    file = tmp_path / "a.csv"
+    with file.open("w", newline="") as text:
+        TableWriter(text).writerows(rows)
+    with file.open(newline="") as text:
+        assert list(csv.reader(text)) == rows
+    assert [list(row.cells) for row in open_table(file).rows()] == rows[1:]

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from tokengt._version import __version__
 from tokengt.cli import benching, models, reading, reproducing, running, verifying
-from tokengt.cli.parsing import Parser
+from tokengt.cli.parsing import Parser, one_line
 
 # What each verb that can go on is told to go on with, when a person stops it.
 _GOES_ON = {
@@ -64,7 +64,7 @@ def _failed(error: Exception) -> int:
     if os.environ.get("TOKENGT_TRACEBACK", "0") not in ("", "0"):
         with suppress(OSError):
             traceback.print_exception(error)
-    text = " ".join(line.strip() for line in str(error).splitlines())
+    text = one_line(str(error))
     # A full GPU raises torch's own subclass of RuntimeError, a full CPU a plain RuntimeError known by its text.
     full = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in text
     if full or isinstance(error, MemoryError):
@@ -83,7 +83,7 @@ def _refused(sentence: str, status: int = _BAD_INPUT) -> int:
     """One sentence, from the first of several processes alone."""
     if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
         with suppress(OSError):  # Whoever should read it has gone.
-            print(f"tokengt: {sentence}", file=sys.stderr)
+            print(f"tokengt: {one_line(sentence)}", file=sys.stderr)
     return status
 
 

@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 
 from tokengt.config import near
 
+# Characters of a sentence; a name or a value in it may be far longer.
+_LONGEST = 1200
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose refusals are one sentence each. Parsers of verbs are of this class too.
@@ -33,7 +36,13 @@ class Parser(argparse.ArgumentParser):
         return known, []
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"tokengt: {message}\n")
+        self.exit(2, f"tokengt: {one_line(message)}\n")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        # Of "--option=--" argparse makes an option without a value.
+        if action.option_strings and "--" in arg_strings:
+            raise argparse.ArgumentError(None, f"{'/'.join(action.option_strings)} is '--'; expected a value")
+        return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -88,6 +97,14 @@ class Parser(argparse.ArgumentParser):
             elif not text.startswith("-"):
                 (taken if several else free).append(place)
         return free, taken
+
+
+def one_line(sentence: str) -> str:
+    """A sentence for a terminal: one line, and short enough to be read; what it quotes may be neither."""
+    text = " ".join(line.strip() for line in sentence.splitlines())
+    shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    cut = len(shown) - _LONGEST
+    return shown if cut <= 0 else f"{shown[: _LONGEST * 2 // 3]} [{cut:,} characters] {shown[-_LONGEST // 3 :]}"
 
 
 def _path(text: str) -> Path:

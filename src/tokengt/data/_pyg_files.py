@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,9 @@ def _safely(path: Path) -> Any:
     check_regular(path)
     safe = [Data, HyperGraphData, GlobalStorage, DataTensorAttr, DataEdgeAttr, TensorAttr, EdgeAttr, EdgeLayout]
     try:
-        with torch.serialization.safe_globals(safe):
+        with torch.serialization.safe_globals(safe), warnings.catch_warnings():
+            # What torch thinks of a file's age helps nobody: it is read or refused.
+            warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         asked = re.search(r"GLOBAL ([\w.]+)", str(error))

@@ -4,7 +4,6 @@ A *shard* is the converted form of some thousand rows of a table, a *store* the 
 import torch.
 """
 
-import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import numpy as np
 from tokengt.data.cells import sorted_classes
 from tokengt.data.manifest import GRAPHS, MANIFEST, REJECTED, Manifest
 from tokengt.data.shards import Rejected, ShardFile
+from tokengt.data.tables import TableWriter
 from tokengt.data.tensorfile import Array, TensorStream, widest, write_tensors
 from tokengt.files import file_checksum, write_whole, writing
 
@@ -124,7 +124,7 @@ def _write_rejected(path: Path, head: Sequence[str], rejected: Iterable[Rejected
     count = 0
     with writing(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        writer = csv.writer(text, lineterminator="\n")
+        writer = TableWriter(text)
         writer.writerow(head)
         for row in rejected:
             writer.writerow([row.line, row.reason, *row.cells])

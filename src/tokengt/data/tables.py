@@ -15,13 +15,15 @@ affect the others; a file that cannot be read at all raises a ValueError of one 
 """
 
 import csv
+import io
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tokengt.config import near
 from tokengt.data._parquet import parquet_columns, parquet_rows
@@ -107,6 +109,27 @@ def listed(names: Sequence[str]) -> str:
     """The names of columns for a person: all of them, or the first and how many more there are."""
     more = len(names) - _LISTED
     return ", ".join(names[:_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+class TableWriter:
+    """Writes CSV that :func:`open_table` and everybody else read back as the same rows.
+
+    Python's own writer leaves a carriage return inside a cell unquoted when lines end otherwise, and readers then see
+    two rows; such a row is quoted as a whole.
+    """
+
+    def __init__(self, file: io.TextIOBase) -> None:
+        self._plain = csv.writer(file, lineterminator="\n")
+        self._quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+
+    def writerow(self, row: Iterable[Any]) -> None:
+        cells = list(row)
+        returns = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+        (self._quoted if returns else self._plain).writerow(cells)
+
+    def writerows(self, rows: Iterable[Iterable[Any]]) -> None:
+        for row in rows:
+            self.writerow(row)
 
 
 def is_table(path: Path) -> bool:

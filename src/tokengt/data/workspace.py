@@ -95,7 +95,10 @@ def at_work(out: Path, shown: bool) -> Iterator[None]:
         try:
             yield
         finally:
-            remove_empty(*(out / SHARDS).glob("*"), out / SHARDS, *reversed(made))
+            # Beside files of an unfinished store the folder of shards stays, empty or not: it says whose they are.
+            unfinished = not (out / MANIFEST).exists() and any((out / name).exists() for name in _FILES)
+            if not unfinished:
+                remove_empty(*(out / SHARDS).glob("*"), out / SHARDS, *reversed(made))
 
 
 def refuse_other_shards(out: Path, fingerprint: str | None) -> None:

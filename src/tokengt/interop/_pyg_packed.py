@@ -1,5 +1,6 @@
 """A PyG object as a GraphBatch, by attribute names alone: no loop over graphs, no import of torch_geometric."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +80,7 @@ def _read(data: Any) -> _Parts:
     tensors = (x, index, incidence, _tensor(data, "batch"))
     device = next((tensor.device for tensor in tensors if tensor is not None), torch.device("cpu"))
     none = torch.empty(2, 0, dtype=torch.int64, device=device)
-    count = len(x) if x is not None else data.num_nodes
+    count = len(x) if x is not None else count_nodes(data)
     return _Parts(
         device,
         None if count is None else int(count),
@@ -90,6 +91,14 @@ def _read(data: Any) -> _Parts:
         hyperedge_attr,
         _tensor(data, "graph_features"),
     )
+
+
+def count_nodes(data: Any) -> int | None:
+    """PyG's count. Where neither x nor num_nodes says it, that is as many as the edges name, which PyG warns of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        count: int | None = data.num_nodes
+    return count
 
 
 def _tensor(data: Any, key: str) -> Tensor | None:

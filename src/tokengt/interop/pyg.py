@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
-from tokengt.interop._pyg_packed import class_names, is_batch, is_hypergraph, packed
+from tokengt.interop._pyg_packed import class_names, count_nodes, is_batch, is_hypergraph, packed
 from tokengt.level import Level
 
 _LAYOUT, _WHOLE = "_pyg_layout", "_pyg_batch"
@@ -96,10 +96,10 @@ def counted_by(data: Any, key: str) -> Level:
     value, index = data[key], data.get("edge_index")
     if not isinstance(value, Tensor) or value.ndim == 0:
         return "graph"
-    edges = 0 if index is None else index.shape[1]
-    if len(value) == edges and ("edge" in key or edges != data.num_nodes):
+    edges, nodes = 0 if index is None else index.shape[1], count_nodes(data)
+    if len(value) == edges and ("edge" in key or edges != nodes):
         return "edge"
-    return "node" if len(value) == data.num_nodes else "graph"
+    return "node" if len(value) == nodes else "graph"
 
 
 def _with_extras(data: Any) -> Graph | GraphBatch:

@@ -1,6 +1,5 @@
 """What a finished run leaves in its folder for people: tables, pictures, numbers and the model card."""
 
-import csv
 import io
 import json
 import math
@@ -19,6 +18,7 @@ from tokengt._version import __version__
 from tokengt.config import from_dict, read_json
 from tokengt.data.splits import PARTS as PARTS
 from tokengt.data.store import Store
+from tokengt.data.tables import TableWriter
 from tokengt.files import write_whole
 from tokengt.training import outputs
 from tokengt.training.card import CardFacts, Fold, model_card
@@ -222,7 +222,7 @@ def _versions(molecules: bool) -> dict[str, str]:
 def table(rows: Sequence[Sequence[Any]]) -> bytes:
     """CSV in UTF-8 with one kind of line end."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    TableWriter(text).writerows(rows)
     return text.getvalue().encode()
 
 

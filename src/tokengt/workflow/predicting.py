@@ -3,7 +3,6 @@
 A draw is one pass of a model with its own random identifiers (or dropout); several draws are averaged.
 """
 
-import csv
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from tokengt.batch import GraphBatch
 from tokengt.data import cells
 from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.progress import progress_bar
-from tokengt.data.tables import Row, Table, open_table
+from tokengt.data.tables import Row, Table, TableWriter, open_table
 from tokengt.files import ready_to_write, write_whole, writing
 from tokengt.inference import Predictor
 from tokengt.interop.molecules import MoleculePolicy, TextKind, canonical_smiles, pack_molecules
@@ -204,7 +203,7 @@ def predict_file(
     rows = bad = overflowed = 0
     with writing(out) as file, progress_bar(total, "rows", "predicting", shown=not quiet) as advance:
         text = io.TextIOWrapper(file, "utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
+        writer = TableWriter(text)
         writer.writerow([*head, *names])
         for chunk in chunks(predictor, table, smiles):
             predictions, problems = _predicted(predictor, chunk, draws, over)
@@ -317,7 +316,7 @@ def _predict_graphs(predictor: Predictor, source: Path, out: Path, draws: int, o
     text = io.StringIO()
     # Graphs that could not be read go back to their places among the others.
     body.sort(key=lambda row: row[0])
-    csv.writer(text, lineterminator="\n").writerows([[*head, *columns, "reason"], *body])
+    TableWriter(text).writerows([[*head, *columns, "reason"], *body])
     write_whole(out, text.getvalue().encode())
     return Predicted(len(body), len(source_graphs.rejected) + len(overflowed), len(overflowed))
 

@@ -1,6 +1,5 @@
 """Vectors of many rows as a file: .npz, .csv or .parquet, by its ending."""
 
-import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from tokengt.data.tables import TableWriter
 from tokengt.files import writing
 from tokengt.training import outputs
 
@@ -88,7 +88,7 @@ class _Csv:
 
     def __init__(self, file: BinaryIO, head: Sequence[str]) -> None:
         self.text = io.TextIOWrapper(file, "utf-8", newline="")
-        self.writer = csv.writer(self.text, lineterminator="\n")
+        self.writer = TableWriter(self.text)
         self.head, self.begun = head, False
 
     def add(self, piece: Vectors) -> None:
