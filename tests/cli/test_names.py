@@ -36,7 +36,7 @@ from tokengt.training.spec import read_run
         (["--epochs", "many"], "training.epochs is 'many'; expected a whole number"),
         (["--epochs", "2", "--set", "training.epochs=3"], "--epochs is 2, but --set training.epochs is 3"),
         (["more.csv"], "'more.csv' is one argument more than tokengt train takes"),
-        (["--target", "yy"], "has no column 'yy', which --target names; the columns are smiles, y, z"),
+        (["--target", "yy"], "has no column 'yy', which the target option names; the columns are smiles, y, z"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_nearest(tmp_path: Path, arguments: list[str], sentence: str) -> None:

@@ -110,7 +110,7 @@ def test_a_run_of_three_files_says_so_and_goes_on(tmp_path: Path, capsys: pytest
     run = tmp_path / "run"
     command = ["train", given.train, "--valid", given.valid, "--test", given.test, "--target", "y", "--out", run]
     done = succeeded(here(*command, "--workers", "1", *settings(TINY)))
-    assert f"1 of 39 rows could not be read (the first on {given.test} line 2" in done.stderr
+    assert f"1 of 39 rows could not be read (the first on line 2 of {given.test}" in done.stderr
     parts = [row["part"] for row in read_csv(run / "split.csv")]
     assert [parts.count(part) for part in ("train", "valid", "test")] == [24, 6, 8]
     card = (run / "README.md").read_text()

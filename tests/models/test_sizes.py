@@ -21,7 +21,7 @@ HUGE = 10**9
     ("settings", "sentence"),
     [
         ({"dim": HUGE}, "model.dim is 1000000000; expected at most 1,048,576"),
-        ({"dim": 10**40}, "model.dim is 10+; expected at most"),
+        ({"dim": 10**40}, "model.dim is 10+; expected a whole number of at most 64 bits"),
         ({"encoder.num_layers": 10**6}, "model.encoder.num_layers is 1000000; expected at most 1,000"),
         ({"encoder.num_heads": HUGE}, "model.encoder.num_heads is 1000000000"),
         ({"encoder.head_dim": HUGE}, "model.encoder.head_dim is 1000000000"),
@@ -63,9 +63,9 @@ def test_a_large_module_of_ones_own_is_no_setting() -> None:
     [
         ({"model.dim": HUGE}, "model.dim is 1000000000"),
         ({"model.encoder.num_layers": "1000000"}, "model.encoder.num_layers is 1000000"),
-        ({"training.epochs": 10**30}, "training.epochs is 10+; expected at most"),
+        ({"training.epochs": 10**30}, "training.epochs is 10+; expected a whole number of at most 64 bits"),
         ({"training.accumulate": HUGE}, "accumulate is 1000000000; expected 1 to 10,000"),
-        ({"training.batch_size": 10**30}, "training.batch_size is 10+; expected at most"),
+        ({"training.batch_size": 10**30}, "training.batch_size is 10+; expected a whole number of at most 64 bits"),
     ],
 )
 def test_it_is_said_before_any_data_is_read(setting: dict[str, Any], sentence: str) -> None:

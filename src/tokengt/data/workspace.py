@@ -109,7 +109,7 @@ def refuse_other_shards(out: Path, fingerprint: str | None) -> None:
     if any(shelf.name != fingerprint for shelf in (out / SHARDS).iterdir()):
         raise ValueError(
             f"{out} was begun from another file, with other settings or by another version, and not finished; remove "
-            "it or choose another --out"
+            "it or choose another folder"
         )
 
 

@@ -46,7 +46,9 @@ class Start:
             home = members[0][0]
         _refuse_own(folder, config_from_dict(read_config(home), str(home)))
         if spec is not None and not (home / WEIGHTS).is_file():
-            raise ValueError(f"{home} is not trained to the end; finish it with its own command and --resume")
+            raise ValueError(
+                f"{home} is not trained to the end; go on with it first (resume=True in Python, --resume in the command)"
+            )
         model = load_model(home)
         if not isinstance(getattr(model, "head", None), nn.Module):
             raise ValueError(f"{folder} holds a {type(model).__name__}, which has no head to replace")
