@@ -238,7 +238,7 @@ def test_a_start_that_is_no_trained_model_is_named(tmp_path: Path) -> None:
     run.mkdir()
     for name in ("run.json", "config.json"):
         (run / name).write_bytes((fixture / name).read_bytes())
-    with pytest.raises(ValueError, match=r"run is not trained to the end; finish it with its own command and --resume"):
+    with pytest.raises(ValueError, match=r"run is not trained to the end; go on with it first"):
         Start.read(run)
 
 
