@@ -208,10 +208,6 @@ def _above(values: Any, steps: int) -> Any:
 class GapTask(Task):
     """Regression by absolute error, round at the bottom; the gap at the right level of theory counts three times."""
 
-    @property
-    def metric(self) -> str:
-        return "mae"
-
     def loss_sum(self, output: Tensor, targets: Tensor) -> Tensor:
         mean, scale = (torch.tensor(values, device=output.device) for values in (self.mean, self.scale))
         scaled = (targets.float() - mean) / scale
@@ -266,7 +262,7 @@ def finetune(weights: Path, device: str, out: Path, repeat: int = 8) -> None:
     valid, train = order[:800].sort().values, order[800:]
     split = Split(torch.cat([train.repeat(repeat), torch.nonzero(~mine).flatten()]), valid, valid[:0])
     fitted = Task.fit("regression", targets[split.train], NAMES)
-    task = GapTask("regression", fitted.names, None, fitted.mean, fitted.scale)
+    task = GapTask("regression", fitted.names, None, fitted.mean, fitted.scale, "mae", "huber")
     config = config_for(len(NAMES), dropout=0.1)
     torch.manual_seed(0)
     model = TokenGT(config)
