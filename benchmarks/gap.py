@@ -38,12 +38,12 @@ from torch.nn import functional as F
 
 from tokengt.batch import GraphBatch
 from tokengt.config import to_dict
-from tokengt.data.datasets import bundled
+from tokengt.data.datasets import TRAINED, bundled
 from tokengt.data.manifest import Recipe, Source
 from tokengt.data.prepare import prepare
 from tokengt.data.splits import Split, random_split
 from tokengt.data.store import Store
-from tokengt.inference import TRAINED, load
+from tokengt.inference import load
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.pretrained import write_model
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import tokengt
 from tests.workflow.small import QUIET, molecule_csv, molecules, resealed, train_small, write_csv
@@ -425,3 +426,39 @@ def test_gaps_are_as_good_as_their_card_says() -> None:
         rows = list(csv.DictReader(lines))[::10]
     predicted = load("pretrained:gap", "cpu").predict([row["smiles"] for row in rows]).mean[:, 0]
     assert np.abs(predicted - [float(row["homolumogap"]) for row in rows]).mean() < 0.28
+
+
+def test_the_limit_on_atoms_can_be_raised_for_a_run_that_has_it() -> None:
+    """Runs of older versions had none, and their chemists may have larger molecules."""
+    long = "C" * 1100
+    assert "at most 1,000" in load(FORMAT_2 / "alone", "cpu").predict([long]).problems[0]
+    assert np.isfinite(load(FORMAT_2 / "alone", "cpu", max_atoms=2000).predict([long]).mean).all()
+
+
+def test_an_unfinished_ensemble_says_how_to_go_on(tmp_path: Path) -> None:
+    shutil.copytree(FORMAT_2 / "ensemble", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "members" / "model-1")
+    with pytest.raises(ValueError, match=r"model-1 is not trained to the end; go on with it \(resume=True"):
+        load(tmp_path / "run", "cpu")
+
+
+def test_a_model_is_not_saved_into_the_folder_of_a_run(tmp_path: Path) -> None:
+    """The run's files belong together: it could not be read any more."""
+    train_small(molecule_csv(tmp_path / "data.csv"), tmp_path / "run", "y")
+    model = tokengt.TokenGT.from_pretrained(tmp_path / "run")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match="run is the folder of a run"):
+            model.save_pretrained(tmp_path / "run", overwrite=overwrite)
+    load(tmp_path / "run")
+
+
+def test_other_graphs_in_memory_do_not_go_on_with_a_run(tmp_path: Path) -> None:
+    def graphs(seed: int) -> list[Data]:
+        draw = torch.Generator().manual_seed(seed)
+        return [Data(x=torch.rand(3, 2, generator=draw), y=torch.tensor([n / 3])) for n in range(20)]
+
+    wishes = {"settings": {"training.epochs": 1, "model.dim": 8}, "options": QUIET, "device": "cpu"}
+    tokengt.train(graphs(0), tmp_path / "run", **wishes)  # type: ignore[arg-type]
+    tokengt.train(graphs(0), tmp_path / "run", resume=True, **wishes)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="was begun with other settings: store_sha256"):
+        tokengt.train(graphs(1), tmp_path / "run", resume=True, **wishes)  # type: ignore[arg-type]

@@ -128,7 +128,11 @@ def folder_lock(folder: Path, when_taken: Callable[[], None]) -> Iterator[list[P
     made: list[Path] = []
     while True:
         made += make_folder(folder)
-        with _opened(folder, os.O_RDONLY) as descriptor:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # Another process has just removed it, empty.
+        try:
             try:
                 try_lock(descriptor)
             except BlockingIOError:
@@ -138,6 +142,8 @@ def folder_lock(folder: Path, when_taken: Callable[[], None]) -> Iterator[list[P
             if is_still_at(descriptor, folder):
                 yield made
                 return
+        finally:
+            os.close(descriptor)
 
 
 def remove_leftovers(path: Path) -> None:

@@ -1,7 +1,7 @@
 """A trained run, ready to predict: the same input gives the same prediction, alone or in any batch."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.config import near
 from tokengt.data.batching import evaluation_batches, tokens_at_once
-from tokengt.data.datasets import bundled
+from tokengt.data.datasets import find_run
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
 from tokengt.interop.smiles import batch_of_molecules
@@ -31,11 +30,6 @@ from tokengt.training.tasks import Task
 # The square of anything larger, times a weight, overflows float32; a layer norm would then make zeros of it, and a
 # prediction that depends on nothing.
 _LARGEST_INPUT = 1e15
-
-
-# Runs that come with the package, and their folder in data/bundled; ``pretrained:NAME`` is one of them.
-TRAINED = {"gap": "gap"}
-_PREFIX = "pretrained"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,16 +96,24 @@ class Predictor:
         self.spec, self.members, self.device = spec, members, device
 
     @classmethod
-    def load(cls, folder: str | Path, device: Device = "auto", model: nn.Module | None = None) -> "Predictor":
-        """Read a run, or one of :data:`TRAINED` by its name, as in ``pretrained:gap``.
+    def load(
+        cls,
+        folder: str | Path,
+        device: Device = "auto",
+        model: nn.Module | None = None,
+        max_atoms: int | None = None,
+    ) -> "Predictor":
+        """Read a run, or one that comes with the package by its name, as in ``pretrained:gap``.
 
-        A run of your own module needs it again: ``model`` gets the run's weights.
+        A run of your own module needs it again: ``model`` gets the run's weights. ``max_atoms``: how large a molecule
+        may be, instead of the run's own limit.
 
         Raises:
             ValueError: one sentence: the folder holds no finished run, or not as it was written.
         """
-        folder = _found(folder)
-        spec, homes = read_members(folder)
+        spec, homes = read_members(find_run(folder))
+        if max_atoms is not None and spec.molecules is not None:
+            spec = replace(spec, molecules=replace(spec.molecules, max_atoms=max_atoms))
         where = torch.device(DeviceConfig(device).resolved)
         members = []
         for home, own in homes:
@@ -283,22 +285,14 @@ class Predictor:
         return table.float()
 
 
-def load(folder: str | Path, device: Device = "auto", model: nn.Module | None = None) -> Predictor:
+def load(
+    folder: str | Path, device: Device = "auto", model: nn.Module | None = None, max_atoms: int | None = None
+) -> Predictor:
     """A trained run, ready to predict: ``tokengt.load("runs/esol").predict(["CCO"])``.
 
     A run of your own module needs one like it, whose weights are replaced: ``tokengt.load(run, model=MyModule(...))``.
     """
-    return Predictor.load(folder, device, model)
-
-
-def _found(run: str | Path) -> Path:
-    """The folder of a run; that of one which comes with the package is told by its name."""
-    prefix, colon, name = str(run).partition(":")
-    if not colon or prefix != _PREFIX:
-        return Path(run)
-    if name not in TRAINED:
-        raise ValueError(f"{run} does not come with tokengt{near(name, TRAINED)}; expected one of {', '.join(TRAINED)}")
-    return bundled(TRAINED[name])
+    return Predictor.load(folder, device, model, max_atoms)
 
 
 def _restored(home: Path, config: ModelConfig, given: nn.Module | None, device: torch.device) -> Model:

@@ -56,6 +56,21 @@ def test_the_same_files_are_not_read_again_and_others_are_refused(tmp_path: Path
         prepare(given, tmp_path / "store", RECIPE, workers=1, progress=False)
 
 
+def test_the_same_bytes_as_another_part_are_other_data(tmp_path: Path) -> None:
+    """A store of a validation file must not be taken for one of a test file."""
+    given, recipe = files(tmp_path), Recipe(targets=("y",))
+    prepare(SplitFiles(given.train, valid=given.test), tmp_path / "store", recipe, workers=1, progress=False)
+    with pytest.raises(ValueError, match="is another store: it was made from another"):
+        prepare(SplitFiles(given.train, test=given.test), tmp_path / "store", recipe, workers=1, progress=False)
+
+
+def test_a_file_without_a_row_that_can_be_read_is_not_replaced_by_other_rows(tmp_path: Path) -> None:
+    given = files(tmp_path)
+    bad = write_csv(tmp_path / "bad.csv", ("smiles", "y"), [("C1CC", "1")])
+    with pytest.raises(ValueError, match=r"bad\.csv has no row that can be read; expected at least one for the valid"):
+        train_small(given.train, tmp_path / "run", "y", valid=bad)
+
+
 def test_a_valid_part_without_a_file_comes_out_of_train(tmp_path: Path) -> None:
     given = files(tmp_path)
     store = prepare(SplitFiles(given.train, test=given.test), tmp_path / "store", RECIPE, workers=1, progress=False)

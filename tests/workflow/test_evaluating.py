@@ -21,6 +21,18 @@ def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     return train_small(molecule_csv(folder / "data.csv"), folder / "run", ("y", "z"))
 
 
+def test_an_evaluation_replaces_nothing_unasked(predictor: Predictor, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "test.csv", ("smiles", "y", "z"), [("CCO", "1", "2"), ("CCN", "0", "3")])
+    evaluate(predictor, source, quiet=True, out=tmp_path / "out")
+    with pytest.raises(ValueError, match="out holds an evaluation; choose another folder, or have it replaced"):
+        evaluate(predictor, source, quiet=True, out=tmp_path / "out")
+    evaluate(predictor, source, quiet=True, out=tmp_path / "out", overwrite=True)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    with pytest.raises(ValueError, match="run is the folder of a run"):
+        evaluate(predictor, source, quiet=True, out=tmp_path / "run", overwrite=True)
+
+
 def test_numbers_by_hand(predictor: Predictor, tmp_path: Path) -> None:
     texts = ["CCO", "CCN", "C1", "c1ccccc1", "CCC"]
     labels = [("1", "2"), ("", "3"), ("1", "1"), ("0", ""), ("", "")]

@@ -269,7 +269,7 @@ def test_a_pipe_is_no_run_folder(source: Path, tmp_path: Path) -> None:
 def test_info_counts_models_and_epochs_of_a_stopped_ensemble(tmp_path: Path) -> None:
     run, second = tmp_path / "run", tmp_path / "run" / "members" / "model-1"
     shutil.copytree(FIXTURES / "format_2" / "ensemble", run)
-    ending = "; go on with the same command and --resume"
+    ending = "; go on from the last checkpoint with the same command and --resume"
     (run / "summary.json").unlink()
     (second / "summary.json").unlink()
     lines = (second / "metrics.jsonl").read_bytes().splitlines(keepends=True)

@@ -39,6 +39,7 @@ def _add_evaluate(verbs: Any) -> None:
     verb = verbs.add_parser("evaluate", help="compare predictions with the labels of a file")
     _reading_options(verb)
     verb.add_argument("--out", type=Path, metavar="DIR", help="write the picture and the numbers there")
+    _force_option(verb)
     verb.add_argument("--json", action="store_true", help="print the numbers as JSON")
     verb.set_defaults(run=_evaluate)
 
@@ -61,6 +62,7 @@ def _reading_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("model", type=Path, metavar="RUN", help="a trained run")
     verb.add_argument("source", type=Path, metavar="IN", help="a file as prepare takes it")
     verb.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: as in training)")
+    verb.add_argument("--max-atoms", type=int, metavar="N", help="refuse larger molecules (default: as in training)")
     verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 
@@ -86,6 +88,7 @@ def _predict(options: argparse.Namespace) -> int:
         over=options.over,
         overwrite=options.force,
         device=options.device,
+        max_atoms=options.max_atoms,
     )
     print(f"{options.out}: {done}" + (" (see the column reason)" if done.bad else ""))
     return 0
@@ -96,7 +99,15 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     from tokengt.workflow.evaluating import evaluate
 
-    evaluation = evaluate(options.model, options.source, smiles=options.smiles, out=options.out, device=options.device)
+    evaluation = evaluate(
+        options.model,
+        options.source,
+        smiles=options.smiles,
+        out=options.out,
+        overwrite=options.force,
+        device=options.device,
+        max_atoms=options.max_atoms,
+    )
     print(json.dumps(asdict(evaluation)) if options.json else f"{options.source}: {evaluation}")
     return 0
 
@@ -111,6 +122,7 @@ def _embed(options: argparse.Namespace) -> int:
         smiles=options.smiles,
         overwrite=options.force,
         device=options.device,
+        max_atoms=options.max_atoms,
     )
     print(f"{options.out}: {done}")
     return 0

@@ -58,14 +58,14 @@ def _data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
         metavar="SHARE",
         help="stop when a larger share of the rows cannot be read (default: 0.5)",
     )
+    data.add_argument(
+        "--max-atoms", type=int, default=1000, metavar="N", help="a molecule of more is rejected (default: 1000)"
+    )
     if not policy:
         return
     data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
     data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
     data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
-    data.add_argument(
-        "--max-atoms", type=int, default=1000, metavar="N", help="a molecule of more is rejected (default: 1000)"
-    )
 
 
 def _add_train(verbs: Any) -> None:
@@ -96,7 +96,7 @@ def _add_finetune(verbs: Any) -> None:
     verb.add_argument("--freeze", action="store_true", help="train the head alone")
     _run_options(verb, policy=False)
     # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
-    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", max_atoms=1000)
+    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit")
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:

@@ -9,7 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.config import near
+
 _FOLDER = Path(__file__).parent / "bundled"
+# Runs that come with the package, and their folder in bundled; ``pretrained:NAME`` is one of them.
+TRAINED = {"gap": "gap"}
+_PREFIX = "pretrained"
 
 
 def bundled(name: str) -> Path:
@@ -19,6 +24,16 @@ def bundled(name: str) -> Path:
     and note of a dozen well-known molecules to predict, and two rows that cannot be read, as files from elsewhere do.
     """
     return _FOLDER / name
+
+
+def find_run(run: str | Path) -> Path:
+    """The folder of a run; that of one which comes with the package is told by its name, as in ``pretrained:gap``."""
+    prefix, colon, name = str(run).partition(":")
+    if not colon or prefix != _PREFIX:
+        return Path(run)
+    if name not in TRAINED:
+        raise ValueError(f"{run} does not come with tokengt{near(name, TRAINED)}; expected one of {', '.join(TRAINED)}")
+    return bundled(TRAINED[name])
 
 
 def esol() -> tuple[list[str], Float[Tensor, "molecules 1"]]:

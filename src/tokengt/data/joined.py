@@ -33,9 +33,10 @@ class SplitFiles:
         return ", ".join(f"{path.name} ({part})" for part, path in self.parts.items())
 
     def checksum(self) -> str:
-        """The SHA-256 of the files' bytes one after another, which is what reading their rows passes on."""
+        """The SHA-256 of the files' bytes, each behind its :func:`_mark`: what reading their rows passes on."""
         digest = hashlib.sha256()
-        for path in self.parts.values():
+        for part, path in self.parts.items():
+            digest.update(_mark(part, path))
             with path.open("rb") as file:
                 while block := file.read(_BLOCK):
                     digest.update(block)
@@ -81,10 +82,17 @@ def _opened(path: Path, part: str) -> Table:
 def _rows(tables: dict[str, Table], sink: Sink | None, like: Likeness | None) -> Iterator[Row]:
     order = tables[PARTS[0]].columns
     for part, table in tables.items():
+        if sink is not None:
+            sink(_mark(part, table.path))
         joined = partial(_joined, places=[table.columns.index(column) for column in order], part=part)
         guarded = table if like is None else table.guarded(partial(_like_joined, like=like, joined=joined))
         for row in guarded.rows(sink):
             yield Row(row.line, joined(row.cells), row.problem)
+
+
+def _mark(part: str, path: Path) -> bytes:
+    """Which part begins here, and how long it is: the same bytes cut elsewhere are other data."""
+    return f"{part} {path.stat().st_size}\n".encode()
 
 
 def _joined(cells: tuple[str, ...], places: Sequence[int], part: str) -> tuple[str, ...]:

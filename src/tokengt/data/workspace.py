@@ -16,6 +16,9 @@ from tokengt.files import checksum, file_checksum, folder_lock, remove_empty, re
 
 SHARDS = ".shards"
 _FILES = (GRAPHS, REJECTED, MANIFEST)
+# What shards hold and how a file is cut into rows; those of another version, which a stopped run may have left, are not
+# mixed with ours.
+_SHARDS_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Origin:
         return {"smiles": self.recipe.smiles, "targets": list(self.recipe.targets), "split": self.recipe.split}
 
     def fingerprint(self, shard_rows: int) -> str:
-        decisive = [FORMAT, self.sha256, to_dict(self.recipe), self.featurisation, shard_rows]
+        decisive = [FORMAT, _SHARDS_VERSION, self.sha256, to_dict(self.recipe), self.featurisation, shard_rows]
         return checksum(json.dumps(decisive).encode())[:16]
 
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.config import BadSetting, to_dict
 from tokengt.data.store import Store
-from tokengt.models.pretrained import CONFIG, WEIGHTS, write_model
+from tokengt.models.pretrained import CONFIG, WEIGHTS, belongs_to_run, write_model
 from tokengt.structure.facts import StructureFact
 
 
@@ -226,6 +226,8 @@ class Model(nn.Module, ABC):
         home = Path(folder).resolve()
         if home.exists() and not home.is_dir():
             raise ValueError(f"{folder} is a file; expected a folder to save the model to")
+        if belongs_to_run(home):
+            raise ValueError(f"{folder} is the folder of a run, whose files belong together; choose another folder")
         there = [name for name in (CONFIG, WEIGHTS) if (home / name).exists()]
         if there and not overwrite and self._saved.get(home) != _content(home / CONFIG):
             raise ValueError(

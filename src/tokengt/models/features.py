@@ -1,6 +1,6 @@
 """What node and edge features are, and their embedding into the token width."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -23,7 +23,8 @@ FeatureField = Literal["node_features", "edge_features", "hyperedge_features", "
 class FeatureSpec:
     """Integer category columns of the given sizes, float vectors of the given width, or (both empty) none."""
 
-    categories: tuple[int, ...] = ()
+    # As many as the data has, such as numbers of nodes; what is made of them is counted in parameters.
+    categories: tuple[int, ...] = field(default=(), metadata={"size": False})
     width: int = 0
 
     def __post_init__(self) -> None:

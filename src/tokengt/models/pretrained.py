@@ -101,6 +101,14 @@ def is_untrained_config(file: Path) -> bool:
     return content.get("format") in (_FORMAT, _SECOND_FORMAT) and content.get("sha256") is None
 
 
+def belongs_to_run(folder: Path) -> bool:
+    """Whether the ``config.json`` of a folder is part of a run, which would not be readable with another."""
+    try:
+        return read_saved(folder).run is not None
+    except (OSError, ValueError):
+        return False
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The model's config as a dict of today's format, whichever format it was written in.
 

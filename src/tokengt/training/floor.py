@@ -1,4 +1,4 @@
-"""A linear model on fingerprints: what a model of molecules should beat, fitted in about a second.
+"""A linear model on fingerprints: what a model of molecules should beat, fitted in a few seconds.
 
 A fingerprint counts the neighbourhoods of a molecule's atoms: each atom, each atom with its bonds and neighbours, and
 once more with theirs (circular fingerprints, Rogers and Hahn 2010). A neighbourhood is a hash of the categories of its
@@ -24,7 +24,7 @@ from tokengt.training.tasks import Task
 
 RADIUS, WIDTH = 2, 1024
 # Rows that the linear model is fitted to, or chosen by, at most: more would take longer than a person waits for it.
-MOST_ROWS = 10_000
+MOST_ROWS, _FEW_OUTPUTS = 10_000, 12
 # How strongly weights are pulled to zero, from strong to weak; the validation part chooses, or it is the middle one.
 _PULLS = (300.0, 100.0, 30.0, 10.0, 3.0)
 _STEPS = 40
@@ -54,7 +54,7 @@ def linear_floor(store: Store, split: Split, task: Task, seed: int = 0) -> Linea
     readable = nodes is not None and not nodes.is_floating_point() and nodes.shape[1] > 0 and graphs.order == 2
     if not readable or graphs.hyperedges.total or store.manifest.level != "graph" or not len(split.test):
         return None
-    train, valid = (_some(places, seed) for places in (split.train, split.valid))
+    train, valid = (_some(places, task.out_dim, seed) for places in (split.train, split.valid))
     # Squared error or cross entropy, whatever the model is trained by: then the fit has no kinks and one solution.
     plain = replace(task, loss="")
     weights = _fitted(plain, _inputs(graphs, train), store.targets[train], _inputs(graphs, valid), store.targets[valid])
@@ -83,9 +83,10 @@ def fingerprints(graphs: GraphBatch, width: int = WIDTH, radius: int = RADIUS) -
     return counts.view(-1, width)
 
 
-def _some(places: Int[Tensor, " places"], seed: int) -> Int[Tensor, " some"]:
-    """At most :data:`MOST_ROWS` of the places, ascending."""
-    return places[permutation(len(places), seed)[:MOST_ROWS]].sort().values if len(places) > MOST_ROWS else places
+def _some(places: Int[Tensor, " places"], outputs: int, seed: int) -> Int[Tensor, " some"]:
+    """At most :data:`MOST_ROWS` of the places, ascending; fewer where there are many numbers to learn of each."""
+    most = MOST_ROWS * _FEW_OUTPUTS // max(outputs, _FEW_OUTPUTS)
+    return places[permutation(len(places), seed)[:most]].sort().values if len(places) > most else places
 
 
 def _inputs(graphs: GraphBatch, places: Int[Tensor, " places"]) -> Any:

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from tokengt.accelerate import accelerate, forget
 from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_once
 from tokengt.draws import chain
-from tokengt.files import remove_leftovers
 from tokengt.models.contract import Model
 from tokengt.models.passes import keep_norms
 from tokengt.training.checkpoint import Checkpoint, CheckpointWriter, read_newest
@@ -116,8 +115,6 @@ class Trainer:
 
     def run(self, resume: bool = False) -> State:
         """Train to the end; leaves the best weights of the run in the model."""
-        if self.folder is not None and self.fabric.is_global_zero:
-            remove_leftovers(self.folder / "last.safetensors")
         if resume:
             self._restore()
         self.on_epoch(self.state.records)

@@ -206,7 +206,7 @@ def _member(
         split=str(request.split),
         split_sha256=checksum(split_table(store, {"part": split.codes(_places(store, by_row))})),
         source=store.manifest.source,
-        store_sha256=store.manifest.files.get(GRAPHS, ""),
+        store_sha256=store.manifest.files.get(GRAPHS) or store.data_checksum(),
         molecules=policy_of(store),
         text_column=store.manifest.columns.get("smiles"),
         descriptors=descriptors,

@@ -131,8 +131,9 @@ def write_results(
     if members:
         summary["members"] = [member.get("test", {}).get(spec.task.metric) for member in members]
     write_whole(folder / PREDICTIONS, _predictions(spec, store, rows, predicted))
-    write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
     write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters, members)).encode())
+    # The last file: a run that has it is finished.
+    write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
     return summary
 
 

@@ -30,7 +30,7 @@ from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve
 from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
-from tokengt.training.spec import RUN_FILE, RunSpec, is_first_format, read_run, write_run
+from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, is_first_format, read_run, write_run
 from tokengt.training.start import Start
 from tokengt.training.tasks import Task
 
@@ -49,17 +49,21 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     members = _with_facts(fabric, store, members, request.quiet)
     # Nothing may be written before all processes have compared this run with the one that is in the folder.
     fabric.barrier()
+    homes = [folder] if len(members) == 1 else [folder / MEMBERS / member.name for member in members]
     if first:
+        # Members first: in a run that an older version began, the new format of the whole asks for theirs.
+        for home, member in zip(homes, members, strict=True):
+            if home != folder and (home / RUN_FILE).is_file():
+                write_run(home, member.spec)
         write_run(folder, together, [member.spec for member in members] if len(members) > 1 else ())
         if len(members) > 1:
             write_whole(folder / SPLIT, split_table(store, {member.name: member.codes for member in members}))
     notes = _notes(store, members[0], say) if first else {}
     findings, summaries, records, parameters = [], [], [], 0
     linear: Float[Tensor, "rows out"] | None = None
-    for place, member in enumerate(members):
+    for place, (home, member) in enumerate(zip(homes, members, strict=True)):
         if first and (place == 0 or member.split is not members[place - 1].split):
             linear = _linear(member, say)
-        home = folder if len(members) == 1 else folder / "members" / member.name
         table, state, parameters = _train_one(fabric, member, home, request, say)
         findings.append(_findings(member, table, linear, notes if len(members) == 1 else {}))
         records = state.records if len(members) == 1 else []

@@ -123,7 +123,9 @@ class RunSpec:
     def differences(self, other: "RunSpec") -> list[str]:
         """Settings that are not the same in another run, as ``name: here, not there``."""
         ours, theirs = _flat(self._decisive()), _flat(other._decisive())
-        changed = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+        # Older versions did not say which graphs in memory a run was made with.
+        unknown = {"store_sha256"} if not other.store_sha256 else set()
+        changed = [name for name in ours | theirs if ours.get(name) != theirs.get(name) and name not in unknown]
         # Only the first few are shown to a person: what was set by hand comes before what follows from it.
         changed.sort(key=lambda name: not name.startswith(("training.", "model.", "seed", "split", "members")))
         return [f"{name} is {ours.get(name)}, not {theirs.get(name)}" for name in changed]
@@ -198,6 +200,10 @@ def read_members(folder: Path) -> tuple[RunSpec, list[tuple[Path, RunSpec]]]:
     members = []
     for place, name in enumerate(run.spec.members):
         home = folder / MEMBERS / name
+        if not (home / RUN_FILE).is_file():
+            raise ValueError(
+                f"{home} is not trained to the end; go on with it (resume=True in Python, --resume in the command)"
+            )
         member = _read(home)
         _check_claimed(home, member)
         if run.written is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from tokengt.data.datasets import find_run
 from tokengt.files import checksum
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig
@@ -37,6 +38,7 @@ class Start:
     @classmethod
     def read(cls, folder: Path, frozen: bool = False) -> "Start":
         """From a run (of several models: the first) or a saved model."""
+        folder = find_run(folder)
         if not folder.is_dir():
             what = "is a file" if folder.exists() else "does not exist"
             raise ValueError(f"{folder} {what}; expected the folder of a trained run or of a saved model to begin with")

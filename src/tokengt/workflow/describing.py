@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean, stdev
 
+from tokengt.data.datasets import find_run
 from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import load_model
@@ -13,7 +14,7 @@ from tokengt.models.pretrained import CONFIG
 from tokengt.training.card import LINEAR
 from tokengt.training.metrics import describe
 from tokengt.training.results import CARD, METRICS, SUMMARY, read_summary
-from tokengt.training.spec import RUN_FILE, RunSpec, read_run
+from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, read_run
 
 
 def info(path: Path) -> list[str]:
@@ -22,6 +23,7 @@ def info(path: Path) -> list[str]:
     Raises:
         ValueError: it is none of ours.
     """
+    path = find_run(path)
     if (path / MANIFEST).is_file():
         return list(_store(path))
     if (path / RUN_FILE).is_file():
@@ -61,14 +63,14 @@ def _run(path: Path, spec: RunSpec) -> Iterator[str]:
         if summary.test:
             yield f"test       {describe(_numbers(summary.test))} ({summary.test_rows:,} rows)"
     else:
-        yield f"unfinished {_progress(path, spec)}; go on with the same command and --resume"
+        yield f"unfinished {_progress(path, spec)}; go on from the last checkpoint with the same command and --resume"
 
 
 def _progress(path: Path, spec: RunSpec) -> str:
     """How far a run that is not finished has come; of several models, which are trained one after the other."""
     if not spec.members:
         return f"{_epochs(path)} of {spec.training.epochs} epochs are done"
-    homes = {name: path / "members" / name for name in spec.members}
+    homes = {name: path / MEMBERS / name for name in spec.members}
     finished = [name for name, home in homes.items() if (home / SUMMARY).is_file()]
     begun = {name: _epochs(home) for name, home in homes.items() if name not in finished}
     epochs = [f"{count} of {spec.training.epochs} epochs of {name}" for name, count in begun.items() if count]

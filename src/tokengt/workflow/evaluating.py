@@ -12,14 +12,14 @@ from torch import Tensor
 from tokengt.data.cells import number_label
 from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
 from tokengt.data.store import Store
-from tokengt.data.tables import is_table, open_table
+from tokengt.data.tables import is_table, listed, open_table
 from tokengt.files import ready_to_write, scratch_folder, write_whole
 from tokengt.inference import Predictor
 from tokengt.training.metrics import describe, metrics
 from tokengt.training.plots import plot_test
 from tokengt.training.processes import Device
 from tokengt.training.resolve import policy_of
-from tokengt.training.spec import RunSpec
+from tokengt.training.spec import RUN_FILE, RunSpec
 from tokengt.workflow.inputs import open_data
 from tokengt.workflow.predicting import smiles_column
 
@@ -58,17 +58,19 @@ def evaluate(
     *,
     smiles: str | None = None,
     out: Path | None = None,
+    overwrite: bool = False,
     device: Device = "auto",
+    max_atoms: int | None = None,
     quiet: bool = False,
 ) -> Evaluation:
     """Compare a run's predictions with the labels of ``data``: a file like the one trained on, or a store.
 
     Of a run with several targets, those that the data has are compared. With ``out``, a folder gets the picture
-    (parity, ROC or confusion) and ``metrics.json``.
+    (parity, ROC or confusion) and ``metrics.json``; those of an earlier evaluation are replaced with ``overwrite``.
     """
     if out is not None:
-        ready_to_write(out / _NUMBERS)
-    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
+        _check_out(out, overwrite)
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
     spec, task = predictor.spec, predictor.task
     is_file = isinstance(data, (str, Path)) and is_table(Path(data))
     present = _present_targets(data, task.names)
@@ -130,9 +132,20 @@ def _present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     present = tuple(name for name in names if name in found)
     if not present:
         raise ValueError(
-            f"{what} has none of the run's targets {', '.join(names)}; its {kind} are {', '.join(found) or 'none'}"
+            f"{what} has none of the run's targets {', '.join(names)}; its {kind} are {listed(found) or 'none'}"
         )
     return present
+
+
+def _check_out(out: Path, overwrite: bool) -> None:
+    """Whatever is wrong with the folder to write to is said before any work is done."""
+    ready_to_write(out / _NUMBERS)
+    if (out / RUN_FILE).exists():
+        raise ValueError(f"{out} is the folder of a run, which has pictures of its own; choose another folder")
+    if (out / _NUMBERS).exists() and not overwrite:
+        raise ValueError(
+            f"{out} holds an evaluation; choose another folder, or have it replaced (--force, in Python overwrite=True)"
+        )
 
 
 def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:

@@ -24,7 +24,7 @@ from tokengt.training.resolve import Say
 from tokengt.training.run import STORE, refuse_to_overwrite, train_run
 from tokengt.training.spec import is_first_format
 from tokengt.training.start import Start
-from tokengt.workflow.inputs import check_wishes, is_prepared_first, open_data
+from tokengt.workflow.inputs import check_files, check_wishes, is_prepared_first, open_data
 from tokengt.workflow.run_folder import run_folder
 
 
@@ -167,7 +167,8 @@ def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
     start = None if request.start is None else Start.read(request.start, request.freeze)
     recipe = replace(request.recipe, split=request.split.column)
     if start is not None and start.policy is not None:
-        recipe = replace(recipe, policy=start.policy)
+        # How large a molecule may be is the caller's to say: it decides which ones are read, and not how.
+        recipe = replace(recipe, policy=replace(start.policy, max_atoms=recipe.policy.max_atoms))
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
 
@@ -191,6 +192,7 @@ def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
         store = _first_alone(fabric, opened_first)
         if store is None:
             store = opened(False)
+        check_files(data, store)
         train_run(fabric, store, request, start, out, say)
         fabric.barrier()
         return Predictor.load(out, request.where.device, request.model)

@@ -24,7 +24,7 @@ from tokengt.data.graph_sources import (
     unread_sentence,
 )
 from tokengt.data.joined import SplitFiles
-from tokengt.data.manifest import FILE_PART, MANIFEST, REJECTED, Recipe
+from tokengt.data.manifest import FILE_PART, MANIFEST, PARTS, REJECTED, Recipe
 from tokengt.data.prepare import MAX_REJECTED, prepare
 from tokengt.data.progress import say
 from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
@@ -70,8 +70,17 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
             f"{where}there is no target to learn; name a column, a pattern of names or {ALL!r} as the target; the "
             f"columns are {listed(columns)}"
         )
-    if split.kind == GIVEN and not split.files:
+    if split.kind == GIVEN:
         raise ValueError("split is 'given', but a table gives none by itself; name its column, as in column:NAME")
+
+
+def check_files(data: Any, store: Store) -> None:
+    """Refuse files of parts of which one has no row that can be read: another part would take its place."""
+    if not isinstance(data, SplitFiles) or store.split is None:
+        return
+    for part, path in data.parts.items():
+        if not bool((store.split == PARTS.index(part)).any()):
+            raise ValueError(f"{path} has no row that can be read; expected at least one for the {part} part")
 
 
 def open_data(

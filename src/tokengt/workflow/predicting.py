@@ -182,6 +182,7 @@ def predict_file(
     over: Over = "identifiers",
     overwrite: bool = False,
     device: Device = "auto",
+    max_atoms: int | None = None,
     quiet: bool = False,
 ) -> Predicted:
     """Write ``out``, a CSV with the columns of ``source``, then the predictions, then the reason of a bad row.
@@ -191,7 +192,7 @@ def predict_file(
     """
     source, out = Path(source), Path(out)
     _check_out(source, out, overwrite)
-    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
     if is_graph_source(source):
         _no_column(source, smiles)
         return _predict_graphs(predictor, source, out, draws, over)
@@ -329,6 +330,7 @@ def embed_file(
     smiles: str | None = None,
     overwrite: bool = False,
     device: Device = "auto",
+    max_atoms: int | None = None,
     quiet: bool = False,
 ) -> Predicted:
     """Write ``out``, one vector per row of ``source`` (per graph, where it holds graphs), as its ending says.
@@ -341,7 +343,7 @@ def embed_file(
     source, out = Path(source), Path(out)
     check_ending(out)
     _check_out(source, out, overwrite)
-    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
+    predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
     if is_graph_source(source):
         _no_column(source, smiles)
         return _embed_graphs(predictor, source, out)
