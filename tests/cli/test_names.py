@@ -147,3 +147,10 @@ def test_a_sentence_is_one_line_and_short_whatever_it_quotes() -> None:
         assert len(done.stderr.splitlines()) == 1
         assert len(done.stderr) < 1500
         assert done.stderr.rstrip("\n").isprintable()
+
+
+def test_no_epochs_are_refused(tmp_path: Path) -> None:
+    """The setting has a zero of its own, which would train a hundred."""
+    source = molecule_csv(tmp_path / "data.csv")
+    sentence = refused(here("train", source, "--target", "y", "--out", tmp_path / "run", "--epochs", "0"))
+    assert "--epochs is 0; expected 1 or more" in sentence

@@ -1,6 +1,7 @@
 """The training loop: what it learns, what it keeps, and that it can be stopped anywhere."""
 
 import json
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import State, Trainer, step_seed
 from tokengt.training.parts import Parts, cut
 from tokengt.training.progress import Progress
+from tokengt.training.stopping import stopping
 from tokengt.training.tasks import Task, TaskKind
 
 RECIPE = TrainingConfig(epochs=2, batch_tokens=60, accumulate=2, ema=0.9, checkpoint_seconds=-1.0, clip=0.5)
@@ -394,3 +396,51 @@ def test_batch_norm_learns_its_moments_in_training_unless_it_is_frozen(frozen: b
     trained(replace(PLAIN, epochs=1), numbers(valid_label=1.0), module=module)
     assert module.norm.running_mean is not None
     assert module.norm.running_mean.item() == (0.0 if frozen else pytest.approx(5.5))
+
+
+class CtrlCAfter(Progress):
+    """Presses Ctrl-C when so many steps are done."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(1, quiet=True)
+        self.left = steps
+
+    def advance(self, share: float, graphs: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("steps", [2, 4, 12])  # Inside an epoch, at an epoch's end, at the end of all.
+def test_ctrl_c_writes_down_what_is_done_and_the_run_goes_on_exactly(
+    data: tuple[Parts, Task, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    config = replace(RECIPE, batch_tokens=0, batch_size=4, accumulate=1, epochs=3, checkpoint_seconds=1e9)
+    whole = trainer(data, config)
+    expected = whole.run()
+    assert expected.step == 12
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trainer(data, config, tmp_path, progress=CtrlCAfter(steps)).run()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    saved, _ = read_newest(tmp_path / "checkpoints")
+    assert saved is not None
+    assert saved.state["step"] == steps
+    again = trainer(data, config, tmp_path)
+    assert json.dumps(again.run(resume=True).records) == json.dumps(expected.records)
+    torch.testing.assert_close(weights(again), weights(whole), rtol=0, atol=0)
+
+
+def test_a_second_ctrl_c_stops_at_once() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with stopping() as stop:
+            signal.raise_signal(signal.SIGINT)
+            assert stop.asked
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)

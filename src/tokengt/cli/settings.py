@@ -30,6 +30,9 @@ def settings(options: argparse.Namespace) -> dict[str, str]:
         plain = getattr(options, option.removeprefix("--").replace("-", "_"))
         if plain is None:
             continue
+        if plain == "0" and option == "--epochs":
+            # The setting has a zero of its own, which means as many as suit the data.
+            raise ValueError("--epochs is 0; expected 1 or more, or leave it out to have it chosen by the data")
         if values.setdefault(path, plain) != plain:
             raise ValueError(f"{option} is {plain}, but --set {path} is {values[path]}; expected one of the two")
     return values

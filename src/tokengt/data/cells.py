@@ -15,7 +15,7 @@ TRUTH: Mapping[str, float] = {"true": 1.0, "false": 0.0}
 # The codes of the parts of a split, by the words that people write for them.
 PART_CODES: Mapping[str, int] = {
     **{part: code for code, part in enumerate(PARTS)},
-    "training": PARTS.index("train"),
+    **dict.fromkeys(("training", "train_val", "trainval"), PARTS.index("train")),
     **dict.fromkeys(("val", "validation", "dev"), PARTS.index("valid")),
     "testing": PARTS.index("test"),
 }

@@ -112,7 +112,8 @@ def _check_rejected(source: Path, things: str, total: int, rejected: int, limit:
     if rejected > limit * total:
         raise ValueError(
             f"{rejected:,} of the {total:,} {things} of {source} are rejected, more than the limit of {limit:g} allows "
-            f"({first}); choose other columns or another task, or raise the limit (max_rejected)"
+            f"({first}); choose other columns or another task, or raise the limit (max_rejected in Python, "
+            "--max-rejected in the command)"
         )
 
 

@@ -30,6 +30,7 @@ from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_r
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, share_buffers, whole
 from tokengt.training.progress import Progress
+from tokengt.training.stopping import Stop, stopping
 from tokengt.training.tasks import Task
 
 # Steps between two looks at the clock: all processes must agree on when to save, and to agree they must wait.
@@ -112,16 +113,23 @@ class Trainer:
         self.state = State()
         self.best: dict[str, Tensor] = {}
         self._saved_at = time.monotonic()
+        self._stop = Stop()
 
     def run(self, resume: bool = False) -> State:
-        """Train to the end; leaves the best weights of the run in the model."""
+        """Train to the end; leaves the best weights of the run in the model.
+
+        Raises:
+            KeyboardInterrupt: a person has pressed Ctrl-C; what was done until then is written down.
+        """
         if resume:
             self._restore()
         self.on_epoch(self.state.records)
-        with deterministic(self.fabric.device), torch.random.fork_rng(self._cuda_devices):
+        # Of several processes each would hear it at another step: there Ctrl-C ends all of them at once.
+        heard = stopping() if self.fabric.world_size == 1 else nullcontext(Stop())
+        with deterministic(self.fabric.device), torch.random.fork_rng(self._cuda_devices), heard as self._stop:
             self.progress.start(self.state.epoch)
             try:
-                while not self.state.finished:
+                while not self.state.finished and not self._stop.asked:
                     self._epoch()
                 if self._writer is not None:
                     self._writer.wait()
@@ -130,6 +138,8 @@ class Trainer:
                     self._writer.close()
                 self.progress.close()
                 forget(self.fast)
+        if self._stop.asked:
+            raise KeyboardInterrupt
         self._load_weights(self.best)
         return self.state
 
@@ -156,9 +166,12 @@ class Trainer:
             self.progress.advance(1 / len(steps), sum(map(len, steps[place])))
             if self.progress.wants_numbers:
                 self.progress.show(loss=f"{float(step_loss) / max(count, 1):.3g}")
-            if place + 1 < len(steps) and state.step % _CLOCK_STEPS == 0 and self._overdue():
+            late = self._stop.asked or (state.step % _CLOCK_STEPS == 0 and self._overdue())
+            if place + 1 < len(steps) and late:
                 state.loss_sum = float(loss)
                 self._save()
+                if self._stop.asked:
+                    return
         state.loss_sum = float(loss)
         self._end_epoch()
 
@@ -227,7 +240,7 @@ class Trainer:
         state.records.append(record)
         patient = not self.config.patience or state.epoch - state.best_epoch < self.config.patience
         state.finished = state.epoch >= self.config.epochs or not patient
-        if self._overdue() or state.finished:
+        if self._overdue() or state.finished or self._stop.asked:
             self._save()
         self.on_epoch(state.records)
         notes = {"loss": f"{mean_loss:.3g}"} | (

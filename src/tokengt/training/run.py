@@ -202,10 +202,12 @@ def _looks_like_classes(targets: Float[Tensor, "rows targets"]) -> bool:
 
 
 def _say_if_beaten(task: Task, summary: Mapping[str, Any], say: Say) -> None:
-    """A warning where the linear model, which took a second, is better than what was trained."""
-    ours, theirs = (summary.get(name, {}).get(task.metric, math.nan) for name in ("test", "linear"))
-    if task.is_better(theirs, ours):
-        say(f"{LINEAR} is better on the test part: {task.metric} {theirs:.4g}, this model {ours:.4g}")
+    """A warning where something that took no training is better than what was trained."""
+    ours = summary.get("test", {}).get(task.metric, math.nan)
+    for name, what in (("floor", "knowing only the training labels"), ("linear", LINEAR)):
+        theirs = summary.get(name, {}).get(task.metric, math.nan)
+        if task.is_better(theirs, ours):
+            say(f"{what} is better on the test part: {task.metric} {theirs:.4g}, this model {ours:.4g}")
 
 
 def _linear(member: Member, say: Say) -> Float[Tensor, "rows out"] | None:

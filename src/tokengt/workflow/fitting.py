@@ -13,6 +13,7 @@ from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import Recipe, TaskKind
 from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splits import STANDARD, Fractions
+from tokengt.data.splitting import AUTO as AUTO_SPLIT
 from tokengt.data.splitting import SplitRequest
 from tokengt.data.store import Store
 from tokengt.inference import Predictor
@@ -144,6 +145,10 @@ def _with_files(data: Any, valid: str | Path | None, test: str | Path | None, sp
     if split.folds or split.column is not None or split.kind == "given":
         asked = f"{split.folds} folds are" if split.folds else f"the split {split.kind} is"
         raise ValueError(f"{asked} asked for, but valid and test are files of their own; expected one of the two")
+    if valid is not None and split.kind != AUTO_SPLIT:
+        raise ValueError(
+            f"the split {split.kind} is asked for, but valid is a file of its own: there is nothing left to split"
+        )
     return SplitFiles(Path(data), *(None if file is None else Path(file) for file in (valid, test)))
 
 
