@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.workflow.small import resealed
 from tokengt.config import from_dict, to_dict
 from tokengt.data.manifest import Source
 from tokengt.presets import small
 from tokengt.training.config import TrainingConfig
-from tokengt.training.spec import RunSpec, read_members, read_run, write_run
+from tokengt.training.spec import Descriptors, RunSpec, read_members, read_run, write_run
 from tokengt.training.tasks import Task
 
 FORMAT_2 = Path(__file__).parents[1] / "fixtures" / "format_2"
@@ -166,3 +167,20 @@ def test_a_run_of_before_metric_and_loss_could_be_chosen_is_the_same_run() -> No
     assert from_dict(RunSpec, content) == spec
     other = replace(spec, training=replace(spec.training, metric="mae"), task=replace(task, metric="mae"))
     assert other.differences(spec) == ["training.metric is mae, not None"]
+
+
+def test_a_descriptor_that_dwarfs_all_others_is_named() -> None:
+    """One number of 1e30 makes all others alike once they are scaled: nothing could be learned from them."""
+    values = torch.linspace(0, 1, 200)[:, None].repeat(1, 2)
+    values[7, 1] = 1e30
+    descriptors = Descriptors.fit(("d1", "d2"), values)
+    (sentence,) = descriptors.far_off(values)
+    assert sentence.startswith("Descriptor 'd2' is 1e+30 in some row and between 0.05")
+    # Ordinary outliers, a rare yes, a constant column and a single row are nobody's mistake.
+    rare = torch.zeros(200, 2)
+    rare[3] = 1.0
+    assert descriptors.far_off(rare) == ()
+    values[7, 1] = 50.0
+    assert Descriptors.fit(("d1", "d2"), values).far_off(values) == ()
+    assert Descriptors.fit(("d1", "d2"), torch.ones(9, 2)).far_off(torch.ones(9, 2)) == ()
+    assert descriptors.far_off(values[:1]) == ()

@@ -355,3 +355,11 @@ def test_nodes_that_overflow_have_a_reason_in_every_output(tmp_path: Path) -> No
     assert (
         [bool(row["reason"]) for row in vectors] == [row["vector_0"] == "" for row in vectors] == [False, True, False]
     )
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.npz", "out.TSV", "out.csv.gz"])
+def test_a_name_of_another_format_is_refused(predictor: Predictor, tmp_path: Path, name: str) -> None:
+    source = write_csv(tmp_path / "new.csv", ("smiles",), [["CCO"]])
+    with pytest.raises(ValueError, match=r"predictions are written as CSV; choose a name that ends in \.csv"):
+        predict_file(predictor, source, tmp_path / name, quiet=True)
+    assert not (tmp_path / name).exists()

@@ -168,9 +168,10 @@ def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
         say(f"classes without a training row, which the model cannot learn: {shown}")
         noted.append(f"Classes without a training row, which the model cannot learn: {shown}.")
     censored = censored_notes({target.name: target.censored for target in store.manifest.targets})
-    for sentence in censored:
+    far = spec.descriptors.far_off(store.graphs.graph_features) if spec.descriptors.names else ()
+    for sentence in (*censored, *far):
         say(sentence)
-    notes = (*noted, *censored)
+    notes = (*noted, *censored, *far)
     if member.by_row:
         return {"notes": notes}
     try:

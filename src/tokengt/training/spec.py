@@ -30,6 +30,8 @@ _SECOND_FORMAT = "tokengt-run-2"
 _FIRST_FORMAT = "tokengt-run-1"
 RUN_FILE = "run.json"
 MEMBERS = "members"
+# How many times the range of most rows a descriptor may be away from it before it is said.
+_FAR = 1e4
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,25 @@ class Descriptors:
         spread = values.double().std(0, correction=0)
         scale = torch.where(spread > 0, spread, 1.0)
         return cls(names, tuple(values.double().mean(0).tolist()), tuple(scale.tolist()))
+
+    def far_off(self, values: Float[Tensor, "rows columns"] | None) -> tuple[str, ...]:
+        """A sentence for every descriptor with a number so far from most others that beside it they are all alike."""
+        if values is None or len(values) < 2:
+            return ()
+        found = []
+        for name, column in zip(self.names, values.double().T, strict=True):
+            ordered, edge = column.sort().values, len(column) // 20
+            low, middle, high = (float(ordered[place]) for place in (edge, len(column) // 2, -1 - edge))
+            # The usual size of what is not zero: a yes/no that is rarely yes is no mistake.
+            others = column[column != 0].abs()
+            usual = max(high - low, abs(middle), float(others.median()) if len(others) else 1.0)
+            furthest = float(column[(column - middle).abs().argmax()])
+            if abs(furthest - middle) > _FAR * usual:
+                found.append(
+                    f"Descriptor {name!r} is {furthest:g} in some row and between {low:g} and {high:g} in most: beside "
+                    "it they are all alike, and the model learns nothing from them."
+                )
+        return tuple(found)
 
     def scaled(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         mean, scale = torch.tensor(self.mean, dtype=torch.float64), torch.tensor(self.scale, dtype=torch.float64)

@@ -33,6 +33,8 @@ from tokengt.workflow.inputs import UnlabelledGraphs, unlabelled_graphs
 from tokengt.workflow.vectors import Vectors, check_ending, writing_vectors
 
 _CHUNK = 2048
+# Endings of files that are no CSV: whoever asks for one would open something else than it says.
+_OTHER_ENDINGS = (".gz", ".json", ".npz", ".parquet", ".pt", ".sdf", ".smi", ".tsv", ".xls", ".xlsx", ".xz", ".zip")
 T = TypeVar("T")
 
 
@@ -191,6 +193,8 @@ def predict_file(
     that exists is replaced only if ``overwrite`` says so.
     """
     source, out = Path(source), Path(out)
+    if out.suffix.lower() in _OTHER_ENDINGS:
+        raise ValueError(f"{out}: predictions are written as CSV; choose a name that ends in .csv")
     _check_out(source, out, overwrite)
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
     if is_graph_source(source):
