@@ -1,5 +1,6 @@
 """One run: what it hands to the loop."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 
 from tests.training.stores import molecule_store
 from tests.workflow.small import TINY
+from tokengt.data.manifest import Recipe
 from tokengt.data.splitting import SplitRequest
 from tokengt.training import run
 from tokengt.training.processes import DeviceConfig, make_fabric
@@ -73,3 +75,14 @@ def test_building_a_model_leaves_the_callers_generator_alone(tmp_path: Path) -> 
     drawn = torch.rand(2)
     torch.manual_seed(8)
     assert torch.equal(drawn, torch.rand(2))
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_numbers_that_look_like_classes_are_said_unless_somebody_chose_them(tmp_path: Path, told: bool) -> None:
+    store = molecule_store(40)
+    store = replace(store, targets=torch.arange(40.0, dtype=torch.float64)[:, None] % 3)
+    request = asked(0, recipe=Recipe(task="regression" if told else None))
+    said: list[str] = []
+    (member,) = resolve(request, store, None, tmp_path, said.append)
+    run._notes(store, member, request.recipe.task is None, said.append)
+    assert any("a few whole numbers" in sentence for sentence in said) == (not told)

@@ -58,7 +58,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         write_run(folder, together, [member.spec for member in members] if len(members) > 1 else ())
         if len(members) > 1:
             write_whole(folder / SPLIT, split_table(store, {member.name: member.codes for member in members}))
-    notes = _notes(store, members[0], say) if first else {}
+    notes = _notes(store, members[0], request.recipe.task is None, say) if first else {}
     findings, summaries, records, parameters = [], [], [], 0
     linear: Float[Tensor, "rows out"] | None = None
     for place, (home, member) in enumerate(zip(homes, members, strict=True)):
@@ -151,10 +151,13 @@ def _check_same(folder: Path, spec: RunSpec, request: TrainRequest, store: Store
     raise ValueError(f"{folder} was begun with other settings: {'; '.join(changed[:3])}{more}")
 
 
-def _notes(store: Store, member: Member, say: Say) -> dict[str, Any]:
-    """What the split hides: molecules in two parts, elements never trained on; of several folds, only the first's."""
+def _notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[str, Any]:
+    """What the split hides: molecules in two parts, elements never trained on; of several folds, only the first's.
+
+    ``guessed``: nobody said which kind of task it is.
+    """
     spec, split = member.spec, member.split
-    if spec.task.kind == "regression" and _looks_like_classes(member.train_targets):
+    if guessed and spec.task.kind == "regression" and _looks_like_classes(member.train_targets):
         say("the labels are a few whole numbers, learned as numbers; if they name classes, choose the task multiclass")
     for sentence in split.sentences():
         say(f"split: {sentence}")
