@@ -199,7 +199,7 @@ def test_sparse_adjacency_without_edge_index_is_refused():
 
 
 def test_nodes_must_be_countable():
-    with pytest.raises(ValueError, match="without x needs num_nodes"), pytest.warns(UserWarning, match="num_nodes"):
+    with pytest.raises(ValueError, match="without x needs num_nodes"):
         as_batch(Data(y=torch.rand(1)))
 
 

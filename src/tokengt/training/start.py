@@ -49,7 +49,8 @@ class Start:
         _refuse_own(folder, config_from_dict(read_config(home), str(home)))
         if spec is not None and not (home / WEIGHTS).is_file():
             raise ValueError(
-                f"{home} is not trained to the end; go on with it first (resume=True, or --resume in the command)"
+                f"{home} is not trained to the end; go on with it first (resume=True in Python, --resume in the "
+                "command)"
             )
         model = load_model(home)
         if not isinstance(getattr(model, "head", None), nn.Module):
