@@ -544,7 +544,7 @@ def test_most_rows_rejected_is_refused_unless_told_to_go_on(tmp_path: Path) -> N
     recipe = Recipe(targets=("y",), task="binary")
     sentence = (
         r"2 of the 3 rows of .*a\.csv are rejected, more than the limit of 0\.5 allows \(the first, line 2: target 'y' "
-        r"is '0\.5'; expected 0 or 1\); choose other columns or another task, or raise the limit \(max_rejected in Python"
+        r"is '0\.5'; expected 0 or 1\); choose other columns or another task, or raise the limit \(max_rejected"
     )
     with pytest.raises(ValueError, match=sentence):
         prepare(source, out, recipe, progress=False)
