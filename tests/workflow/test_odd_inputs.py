@@ -174,6 +174,6 @@ def test_a_pipe_is_no_file_to_any_verb(run: Predictor, tmp_path: Path, capsys: p
         assert main([verb, str(tmp_path / "x.csv"), "--target", "y", "--out", str(tmp_path / verb)]) == 2
         assert "x.csv is no regular file; expected one on disk" in capsys.readouterr().err
     for call in (predict_file, embed_file, evaluate):
-        outs = {} if call is evaluate else {"out": tmp_path / "out.npz"}
+        outs = {} if call is evaluate else {"out": tmp_path / "out.csv"}
         with pytest.raises(ValueError, match=r"x\.csv is no regular file"):
             call(run, tmp_path / "x.csv", **outs)
