@@ -7,6 +7,7 @@ norms.
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -15,10 +16,12 @@ from tokengt.accelerate.rows import Branch, activate, add_norm, fits, is_plain, 
 from tokengt.attention import AttentionPlan
 from tokengt.block import Block, path_factor
 
-# Takes a block, its rows, the plan, the rows asked for, what the block before has left to add, and whether this block
-# may leave something in turn. Returns the rows, what is left to add to them, and H.
+# Takes a block, its rows, the plan, the rows asked for, what the block before has left to add, whether this block may
+# leave something in turn, and whether row kernels are used outside of compiled code. Returns the rows, what is left to
+# add to them, and H.
 Run = Callable[
-    [Block, Tensor, AttentionPlan, Tensor | None, Branch | None, bool], tuple[Tensor, Branch | None, Tensor | None]
+    [Block, Tensor, AttentionPlan, Tensor | None, Branch | None, bool, bool],
+    tuple[Tensor, Branch | None, Tensor | None],
 ]
 
 
@@ -28,10 +31,10 @@ class FastBlock(nn.Module):
     It is a module of its own, so that FSDP can put its weights together for just this call.
     """
 
-    def __init__(self, block: Block, run: Run) -> None:
+    def __init__(self, block: Block, run: Run, kernels: bool = False) -> None:
         super().__init__()
         self.block = block
-        self._run = run
+        self._run, self._kernels = run, kernels
 
     def forward(
         self,
@@ -45,19 +48,25 @@ class FastBlock(nn.Module):
 
         ``pending`` is what the block before has left.
         """
-        out, left, _ = self._run(self.block, x, plan, rows, pending, leave)
+        out, left, _ = self._run(self.block, x, plan, rows, pending, leave, self._kernels)
         return out, left
 
 
 def run_block(
-    block: Block, x: Tensor, plan: AttentionPlan, rows: Tensor | None, pending: Branch | None, leave: bool
+    block: Block,
+    x: Tensor,
+    plan: AttentionPlan,
+    rows: Tensor | None,
+    pending: Branch | None,
+    leave: bool,
+    kernels: bool = False,
 ) -> tuple[Tensor, Branch | None, Tensor | None]:
     """One block, by row kernels where they apply; in other training also the H between its halves.
 
     H is returned although nobody reads it: a compiler keeps for the backward what a function returns, and would
     otherwise compute H again, which takes longer.
     """
-    if takes_rows(block, x):
+    if takes_rows(block, x, kernels):
         return *_run_by_rows(block, x, plan, rows, pending, leave), None
     if pending is not None:  # Left by a block in training mode, while this one is not.
         x = pending.added_to(x)
@@ -68,11 +77,14 @@ def run_block(
     return h + block.dropped(block.mlp(block.mlp_norm(h)), plan.segments, rows), None, h
 
 
-def takes_rows(block: Block, x: Float[Tensor, "tokens dim"]) -> bool:
-    """In training, where kernels fit and no layer was replaced or hooked: kernels read weights and call no layer."""
+def takes_rows(block: Block, x: Float[Tensor, "tokens dim"], kernels: bool) -> bool:
+    """Where kernels fit and no layer was replaced or hooked: kernels read weights and call no layer.
+
+    In compiled code only in training: a compiler fuses a forward well enough.
+    """
     layers = (block.attention.qkv_proj, block.attention.out_proj, block.mlp.up, block.mlp.down)
     return (
-        block.training
+        (kernels or (block.training and torch.compiler.is_compiling()))
         and fits(x)
         and all(is_plain(layer, nn.Linear) for layer in layers)
         and all(is_plain(norm, nn.LayerNorm) for norm in (block.attention_norm, block.mlp_norm))
@@ -109,7 +121,7 @@ def _run_by_rows(
 
 def _branch(block: Block, x: Tensor, bias: Tensor, plan: AttentionPlan, rows: Tensor | None) -> Branch:
     """A branch before :meth:`Block.dropped`, with what that would draw."""
-    if not block.drops:
+    if not (block.drops and block.training):
         return Branch(x, bias, None, None, block.dropout.rate)
     ids = plan.segments.ids if rows is None else plan.segments.ids.index_select(0, rows)
     return Branch(x, bias, path_factor(plan.segments, block.drop_rate), ids, block.dropout.rate)

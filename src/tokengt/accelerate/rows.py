@@ -15,7 +15,7 @@ from torch.nn.functional import dropout as plain_dropout
 from tokengt.kernels.support import TYPES
 
 # The widths that the kernels are used for. :func:`add_norm` holds a whole row in the registers of a program, which
-# limits it; and rows of 96 took longer than with the kernels that the compiler makes.
+# limits it; and rows of 96 took longer than with the kernels that a compiler makes, where there is one.
 _NARROWEST, _WIDEST = 256, 2048
 
 
@@ -41,12 +41,10 @@ class Branch(NamedTuple):
 
 
 def fits(x: Float[Tensor, "rows dim"]) -> bool:
-    """Whether kernels take such rows: on a GPU, 256 to 2,048 wide, bf16, fp16 or fp32; and in compiled code.
-
-    Compiled code on a GPU shows that Triton works here; and calling an operator costs the host little in it.
-    """
+    """Whether kernels take such rows: on a GPU, up to 2,048 wide, bf16, fp16 or fp32; in compiled code from 256 on."""
     width = x.shape[1]
-    return x.is_cuda and torch.compiler.is_compiling() and x.dtype in TYPES and _NARROWEST <= width <= _WIDEST
+    narrowest = _NARROWEST if torch.compiler.is_compiling() else 0
+    return x.is_cuda and x.dtype in TYPES and narrowest <= width <= _WIDEST
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
