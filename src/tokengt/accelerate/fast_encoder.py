@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.accelerate.compiling import compiled, leave_sizes_open
-from tokengt.accelerate.fast_block import FastBlock, run_block
-from tokengt.accelerate.rows import Branch
+from tokengt.accelerate.fast_block import FastBlock, draw_for, run_block
+from tokengt.accelerate.rows import Branch, fits, is_plain, norm
 from tokengt.attention import AttentionConfig, AttentionPlan
 from tokengt.block import Block
 from tokengt.kernels.tiles import StepTiles, Tiles, choose_tiling
@@ -36,10 +36,11 @@ class FastEncoder(nn.Module):
             self._enter = compiled(Encoder.enter, dynamic=True, backend=backend)
         self.input_norm, self.input_dropout = encoder.input_norm, encoder.input_dropout
         blocks = [block for block in encoder.blocks if isinstance(block, Block)]
-        self.blocks = nn.ModuleList([FastBlock(block, run, kernels) for block in blocks])
+        self.blocks = nn.ModuleList([FastBlock(block, run) for block in blocks])
+        self._all_blocks = tuple(blocks)
         self.final_norm = encoder.final_norm
         self._plain = (encoder,)  # In a tuple, so that its weights are not counted twice.
-        self._compiles = backend is not None
+        self._compiles, self._kernels = backend is not None, kernels
         self._tiles: Tiles | None = None
 
     @property
@@ -66,8 +67,10 @@ class FastEncoder(nn.Module):
         finally:
             self._tiles = None
 
-    def step_tiles(self, lengths: Int[Tensor, " sequences"]) -> StepTiles | None:
-        """How to tile steps of sequences that are about as long; None where our own kernels do not attend to them.
+    def step_tiles(self, lengths: Int[Tensor, " sequences"], per_step: int) -> StepTiles | None:
+        """How to tile steps of ``per_step`` sequences that are about as long as these.
+
+        None where our own kernels do not attend to them.
 
         Call it under the autocast of the forward.
         """
@@ -80,7 +83,8 @@ class FastEncoder(nn.Module):
         if plan.tiles is None or plan.dtype is None:
             return None
         heads = block.attention.heads
-        return StepTiles.decide(choose_tiling(heads.key, heads.value, plan.dtype.itemsize), lengths)
+        tiling = choose_tiling(heads.key, heads.value, plan.dtype.itemsize)
+        return StepTiles.decide(tiling, lengths, per_step * heads.count)
 
     def forward(
         self,
@@ -93,18 +97,32 @@ class FastEncoder(nn.Module):
         plan = sequences if isinstance(sequences, AttentionPlan) else self.plan(sequences)
         if self._compiles:
             leave_sizes_open(plan)
-        x = self._enter(self.plain, x)
+        by_kernels = self._kernels and fits(x)
+        drawn = draw_for(self._all_blocks, plan.segments) if by_kernels else None
+        x = self._entered(x) if by_kernels else self._enter(self.plain, x)
         linked = links if self.plain.config.sparse_basis_residual else None
         pending: Branch | None = None
         for layer, block in enumerate(self.blocks, 1):
-            last = layer == len(self.blocks)
+            last, own = layer == len(self.blocks), None if drawn is None else drawn[layer - 1]
             if last and linked is None:
-                (x, _), rows = block(x, plan, rows, pending), None
+                (x, _), rows = block(x, plan, rows, pending, drawn=own), None
             else:
-                x, pending = block(x, plan, None, pending, leave=linked is None)
+                x, pending = block(x, plan, None, pending, leave=linked is None, drawn=own)
             if linked is not None:
                 x = add_linked_rows(x, linked)
-        out: Tensor = self.final_norm(x if rows is None else x.index_select(0, rows))
+        x = x if rows is None else x.index_select(0, rows)
+        return self._normed(x, self.final_norm) if by_kernels else self.final_norm(x)
+
+    def _entered(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
+        """:meth:`Encoder.enter` by a kernel."""
+        out: Tensor = self.input_dropout(self._normed(x, self.input_norm))
+        return out
+
+    def _normed(self, x: Float[Tensor, "rows dim"], layer: nn.Module) -> Float[Tensor, "rows dim"]:
+        if is_plain(layer, nn.LayerNorm):
+            assert isinstance(layer, nn.LayerNorm)
+            return norm(x, layer, x.dtype)
+        out: Tensor = layer(x)
         return out
 
     def attention_weights(

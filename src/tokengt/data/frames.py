@@ -172,8 +172,8 @@ class _FramedCut(Cut):
         return rows.clamp_(max=max(segments.total - 1, 0)), packed
 
     def numbers(self, index: LocalIndex) -> LocalIndex:
-        plain = super().numbers(index)
-        return LocalIndex(plain.entries, plain.rows, packed=plain.packed.clamp(max=max(plain.rows.total - 1, 0)))
+        entries, rows = self.packed(index.entries), self.packed(index.rows)
+        return index.take(self.rows(index.entries), entries, rows, clamped=True)
 
 
 def framed(graphs: GraphBatch, placement: Placement, level: Level) -> tuple[GraphBatch, Int[Tensor, " rows"], Tensor]:

@@ -121,6 +121,73 @@ def _add_norm_gradient(ctx: Any, grad_out: Tensor, grad_normed: Tensor, *_: Any)
 add_norm_op.register_autograd(_add_norm_gradient, setup_context=_add_norm_setup)
 
 
+@torch.library.custom_op("tokengt::norm", mutates_args=())
+def norm_op(x: Tensor, weight: Tensor, shift: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """LayerNorm of x [rows, width] in the given type, and the rows' means and 1 / deviations."""
+    x = x.contiguous()
+    normed, means, scales = outputs = _only_normed(x, dtype)
+    rows, width = x.shape
+    pad = triton.next_power_of_2(width)
+    setting = _tile(_ADD_NORM, pad)
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        kernels.add_norm_forward[(triton.cdiv(rows, setting["TILE"]),)](
+            x, None, None, None, None, None, weight, shift, None, normed, means, scales,
+            rows, eps, 0, 1.0, WIDTH=width, PAD=pad, **setting,
+        )  # fmt: skip
+    return outputs
+
+
+def _only_normed(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    means, scales = (x.new_empty(x.shape[0], dtype=torch.float32) for _ in range(2))
+    return x.new_empty(x.shape, dtype=dtype), means, scales
+
+
+@norm_op.register_fake
+def _(x: Tensor, weight: Tensor, shift: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    return _only_normed(x, dtype)
+
+
+@torch.library.custom_op("tokengt::norm_backward", mutates_args=())
+def norm_backward_op(grad: Tensor, x: Tensor, means: Tensor, scales: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of x, and parts [PROGRAMS, 3, width] of those of weight and shift; the third is zero."""
+    grads = grad_x, parts = _only_normed_backward(x)
+    rows, width = x.shape
+    pad = triton.next_power_of_2(width)
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+        kernels.add_norm_backward[(PROGRAMS,)](
+            None, grad.contiguous(), x, means, scales, weight, None, None, None,
+            grad_x, None, parts, rows, 0, 1.0,
+            WIDTH=width, PAD=pad, PROGRAMS=PROGRAMS, **_tile(_ADD_NORM_BACKWARD, pad),
+        )  # fmt: skip
+    return grads
+
+
+def _only_normed_backward(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(PROGRAMS, 3, x.shape[1], dtype=torch.float32)
+
+
+@norm_backward_op.register_fake
+def _(grad: Tensor, x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return _only_normed_backward(x)
+
+
+def _norm_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, weight, *_ = inputs
+    _, means, scales = output
+    ctx.mark_non_differentiable(means, scales)
+    ctx.save_for_backward(x.contiguous(), means, scales, weight)
+
+
+def _norm_gradient(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    x, means, scales, weight = ctx.saved_tensors
+    grad_x, parts = norm_backward_op(grad, x, means, scales, weight)
+    of_weight, of_shift, _ = parts.sum(0).unbind(0)
+    return grad_x, of_weight, of_shift, None, None
+
+
+norm_op.register_autograd(_norm_gradient, setup_context=_norm_setup)
+
+
 @torch.library.custom_op("tokengt::activate", mutates_args=())
 def activate_op(x: Tensor, bias: Tensor, seed: Tensor | None, rate: float, gelu: bool) -> Tensor:
     """Dropout of the activation of x + bias."""

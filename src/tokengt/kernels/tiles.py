@@ -18,6 +18,8 @@ from tokengt.ragged import Segments, to_device
 
 # How many bytes of queries, keys, values and output gradients one program of the backward may hold.
 _TILE_BYTES = 96 * 2**10
+# So many programs fit onto a GPU at once, so that another launch for some of them saves nothing.
+_FEW = 1024
 # A sixteenth of all sequences, or fewer, is too few for a launch of their own.
 _COMPANY = 16
 
@@ -134,9 +136,14 @@ class StepTiles:
     joins: NDArray[np.int64]
 
     @classmethod
-    def decide(cls, tiling: Tiling, usual: Int[Tensor, " sequences"]) -> "StepTiles":
+    def decide(cls, tiling: Tiling, usual: Int[Tensor, " sequences"], programs: int) -> "StepTiles":
+        """``programs`` is about how many a step has, heads times sequences."""
         group = torch.bucketize(usual, torch.tensor(tiling.whole))
-        return cls(tiling, _company(group, len(tiling.whole)).numpy())
+        joins = _company(group, len(tiling.whole)).numpy()
+        if programs <= _FEW:
+            # They all run at once anyway, so that the largest tile takes no longer than the smaller ones before it.
+            joins = np.maximum(joins, int(joins[group.numpy()].max()))
+        return cls(tiling, joins)
 
     def needed(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """The most entries that any step has in each bucket; ``lengths`` is [steps, sequences]."""

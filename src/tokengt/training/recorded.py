@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from tokengt.accelerate import Recorder, fast_encoders
 from tokengt.accelerate.fast_encoder import FastEncoder
@@ -90,6 +91,7 @@ class RecordedSteps:
         self._gradients = _views(self._flat, self._parameters)
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient
+        self._rounded = _Rounded(model, self._parameters, fabric)
         # The rate's place in the schedule and the like, and the loss of every step of a run of _AT_ONCE.
         self._numbers = torch.zeros(3, dtype=torch.float64, device=device)
         self._losses = torch.zeros(_AT_ONCE, dtype=torch.float64, device=device)
@@ -131,8 +133,10 @@ class RecordedSteps:
             for place, count in enumerate(counts[some]):
                 self._seed(seeds[begin + place])
                 self._numbers.copy_(numbers[place])
-                for buffers, row, graphs in feed[place]:
-                    self._gradients_of(buffers, row, graphs)
+                if not feed[place]:
+                    self._flat.zero_()
+                for number, (buffers, row, graphs) in enumerate(feed[place]):
+                    self._gradients_of(buffers, row, graphs, first=number == 0)
                 if self._fabric.world_size > 1:
                     torch.distributed.all_reduce(self._flat)
                 self.recorder.run("update", self._update)
@@ -163,7 +167,7 @@ class RecordedSteps:
     def _decide_tiles(self) -> StepTiles | None:
         lengths = [kind.host_lengths.index_select(0, self._parts.train.places) for kind in self._kinds]
         with self._fabric.autocast():
-            return self._encoder.step_tiles(self._tokens(1, *lengths))
+            return self._encoder.step_tiles(self._tokens(1, *lengths), self._frames.frame(0).graphs)
 
     def _tokens(self, graphs: Any, nodes: Any, edges: Any, undirected: Any = 0) -> Any:
         """How many tokens so many rows of each kind are; also of offsets, which are sums of them."""
@@ -258,10 +262,10 @@ class RecordedSteps:
         )
         generator.manual_seed(seed)
 
-    def _gradients_of(self, buffers: "_Buffers", row: Tensor, graphs: Int[Tensor, " graphs"]) -> None:
+    def _gradients_of(self, buffers: "_Buffers", row: Tensor, graphs: Int[Tensor, " graphs"], *, first: bool) -> None:
         buffers.row.copy_(row)
         self._draw_ids(buffers, graphs)
-        self.recorder.run(("gradients", buffers.name), lambda: self._accumulate(buffers))
+        self.recorder.run(("gradients", buffers.name, first), lambda: self._accumulate(buffers, first))
 
     def _draw_ids(self, buffers: "_Buffers", graphs: Int[Tensor, " graphs"]) -> None:
         """Identifiers that cannot be drawn inside a recording, written where it reads them."""
@@ -276,30 +280,38 @@ class RecordedSteps:
             buffers.node_ids = drawn.new_zeros(buffers.placement.frame.rows[0], drawn.shape[1])
         buffers.node_ids[: len(drawn)].copy_(drawn)
 
-    def _accumulate(self, buffers: "_Buffers") -> None:
-        """Add the gradients of one piece to those that lie there, and its loss to the step's."""
+    def _accumulate(self, buffers: "_Buffers", first: bool) -> None:
+        """Write the gradients of the first piece of a step, or add those of another; and its loss to the step's."""
         batch, rows, own = framed(self._parts.graphs, buffers.placement, self._parts.level)
         targets = torch.where(own[:, None], self._parts.train.targets.index_select(0, rows), torch.nan)
         given = {} if buffers.node_ids is None else {"node_ids": buffers.node_ids}
         with self._fabric.autocast(), self._encoder.given(buffers.tiles):
-            output = self._model(batch, **given)
+            self._rounded.update()
+            output = functional_call(self._model, self._rounded.weights, (batch,), given)
         loss = self._task.loss_sum(output, targets)
         found: tuple[Tensor | None, ...] = torch.autograd.grad(
-            loss * self._numbers[0].to(loss.dtype), self._parameters, allow_unused=True
+            loss * self._numbers[0].to(loss.dtype), self._rounded.leaves, allow_unused=True
         )
-        pairs = [(sums, new) for sums, new in zip(self._gradients, found, strict=True) if new is not None]
-        torch._foreach_add_([sums for sums, _ in pairs], [new for _, new in pairs])
+        for dtype in {leaf.dtype for leaf in self._rounded.leaves}:
+            pairs = [
+                (sums, new)
+                for sums, new in zip(self._gradients, found, strict=True)
+                if new is not None and new.dtype == dtype
+            ]
+            if first:
+                torch._foreach_copy_([sums for sums, _ in pairs], [new for _, new in pairs])
+            else:
+                torch._foreach_add_([sums for sums, _ in pairs], [new for _, new in pairs])
         self._losses.index_add_(0, self._place, loss.detach().double()[None])
 
     def _update(self) -> None:
-        """Clip, AdamW, moving average; then gradients are zero, and the next step's loss has a place of its own."""
+        """Clip, AdamW, moving average; then the next step's loss has a place of its own."""
         if self._config.clip:
             clip_flat(self._flat, self._config.clip)
         set_rate(self._optimizer, self._numbers[1])
         self._optimizer.step()
         if self._average is not None:
             self._average.update_by(self._numbers[2].to(self._flat.dtype))
-        self._flat.zero_()
         self._place.add_(1)
 
 
@@ -312,6 +324,33 @@ class _Buffers:
     placement: Placement
     tiles: Tiles
     node_ids: Float[Tensor, "nodes width"] | None = None
+
+
+class _Rounded:
+    """The model's matrices as autocast would round them at every use: in memory of their own, all by one kernel.
+
+    ``weights`` are what the model is called with in their place, by name. ``leaves`` are what gradients are asked of,
+    in the order of the parameters: the rounded ones, or the parameters themselves.
+    """
+
+    def __init__(self, model: nn.Module, parameters: Sequence[nn.Parameter], fabric: Any) -> None:
+        with fabric.autocast():
+            mixed = torch.is_autocast_enabled(fabric.device.type)
+            dtype = torch.get_autocast_dtype(fabric.device.type)
+        linear = {
+            f"{name}.weight": layer.weight
+            for name, layer in model.named_modules()
+            if mixed and type(layer) is nn.Linear and layer.weight.requires_grad
+        }
+        self._exact = list(linear.values())
+        self.weights = {name: weight.detach().to(dtype).requires_grad_() for name, weight in linear.items()}
+        rounded = {id(weight): self.weights[name] for name, weight in linear.items()}
+        self.leaves = [rounded.get(id(parameter), parameter) for parameter in parameters]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        if self._exact:
+            torch._foreach_copy_(list(self.weights.values()), self._exact)
 
 
 def step_seeds(seed: int, first: int, count: int, rank: int) -> list[int]:
