@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from tokengt.accelerate import accelerate
 from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_once
+from tokengt.draws import chain
 from tokengt.models.contract import Model
 from tokengt.models.passes import keep_norms
 from tokengt.training.checkpoint import Checkpoint, CheckpointWriter, read_newest
@@ -29,7 +30,7 @@ from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_r
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, share_buffers, whole
 from tokengt.training.progress import Progress
-from tokengt.training.recorded import RecordedSteps, can_be_recorded, step_seeds
+from tokengt.training.recorded import RecordedSteps, why_not
 from tokengt.training.stopping import Stop, stopping
 from tokengt.training.tasks import Task
 
@@ -92,7 +93,7 @@ class Trainer:
         self.model = model.double() if config.precision == "float64" else model
         # The same weights run in a faster way, compiled and recorded where that is asked for and pays; otherwise this
         # is the model itself.
-        self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=config.cuda_graphs)
+        self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=True)
         self.forward = fabric.setup_module(Enveloped(self.fast, several=fabric.world_size > 1))
         if config.compile and self.fast is self.model:
             self.warn("training.compile does nothing for this model: it compiles the blocks of a plain Transformer")
@@ -104,7 +105,7 @@ class Trainer:
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         self.labels = parts.labels_per_graph(parts.train)
-        self.recorded = self._make_recorded()
+        self.recorded, self._why_not = self._make_recorded()
         self.state = State()
         self.best: dict[str, Tensor] = {}
         self._saved_at = time.monotonic()
@@ -169,10 +170,11 @@ class Trainer:
         places, costs = self.parts.train.places, self.parts.costs
         return epoch_steps(places, costs, self.config.batching, seed=self.seed, epoch=epoch, pieces=pieces)
 
-    def _make_recorded(self) -> RecordedSteps | None:
-        """Steps that are replayed, where they can be: on a GPU, of a model that allows it."""
-        if not can_be_recorded(self.fast, self.parts, self.fabric, self.config):
-            return None
+    def _make_recorded(self) -> tuple[RecordedSteps | None, str]:
+        """Steps that are replayed, where they can be; else why not."""
+        reason = why_not(self.fast, self.parts, self.fabric)
+        if reason is not None:
+            return None, reason
         recorded = RecordedSteps(
             self.fabric,
             self.fast,
@@ -184,7 +186,24 @@ class Trainer:
             self.average,
             usual=[piece for step in self._steps_of(0) for piece in self._mine(step)],
         )
-        return recorded if recorded.applies else None
+        return (recorded, "") if recorded.applies else (None, "PyTorch attends to graphs as large as these")
+
+    @property
+    def how(self) -> str:
+        """How steps are taken, for people to read."""
+        device, config = self.fabric.device, self.config
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+        size = f"{config.batch_tokens:,} tokens" if config.batch_tokens else f"{config.batch_size:,} graphs"
+        mixed = device.type == "cuda" if config.precision == "auto" else config.precision == "bfloat16"
+        precision = "bfloat16" if mixed else "float32" if config.precision == "auto" else config.precision
+        compiled = "blocks compiled" if config.compile else "nothing compiled"
+        if self.recorded is None:
+            graphs = f"no CUDA graphs because {self._why_not}"
+        elif config.cuda_graphs:
+            graphs = "whole steps recorded as CUDA graphs and replayed"
+        else:
+            graphs = "no CUDA graphs because training.cuda_graphs is false"
+        return f"{name}: {size} a step in {precision}, {compiled}, {graphs}"
 
     def _mine(self, pieces: list[Tensor]) -> list[Tensor]:
         return pieces[self.fabric.global_rank :: self.fabric.world_size]
@@ -460,3 +479,12 @@ def on_device(parts: Parts, device: torch.device) -> Parts:
         for name in ("train", "valid", "test")
     }
     return Parts(parts.graphs.to(device), parts.level, parts.costs, **moved)
+
+
+def step_seeds(seed: int, first: int, count: int, rank: int) -> list[int]:
+    """Seeds for torch's generators, 0 to 2^63 - 1, of ``count`` steps from ``first`` on."""
+    steps = torch.arange(first, first + count)
+    seeds: list[int] = (
+        chain(torch.stack([torch.full_like(steps, seed), steps, torch.full_like(steps, rank)])) & (2**63 - 1)
+    ).tolist()
+    return seeds

@@ -7,6 +7,7 @@ rate) is worked out on the host for many steps at once and lies on the GPU befor
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,6 @@ from torch.func import functional_call
 from tokengt.accelerate import Recorder, fast_encoders
 from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.data.frames import Frame, Frames, Placement, Steps, can_be_framed, framed, on_device, row_kinds
-from tokengt.draws import chain
 from tokengt.kernels.tiles import StepTiles, Tiles
 from tokengt.models.contract import Model
 from tokengt.ragged import Segments
@@ -35,21 +35,21 @@ _AT_ONCE = 256
 _MARGIN = 16
 
 
-def can_be_recorded(model: Model, parts: Parts, fabric: Any, config: TrainingConfig) -> bool:
-    """Whether whole steps can: on a GPU that holds the data, of a model that allows it, with weights in one piece."""
-    return (
-        config.cuda_graphs
-        and fabric.device.type == "cuda"
-        and parts.graphs.device.type == "cuda"
-        and model.sequence_rule() is not None
-        and can_be_framed(parts.graphs)
-        and len(parts.train.places) > 0
-        and not any(hasattr(parameter, "device_mesh") for parameter in model.parameters())
-    )
+def why_not(model: Model, parts: Parts, fabric: Any) -> str | None:
+    """Why whole steps cannot be recorded, as the end of a sentence; None where they can."""
+    reasons = {
+        "there is no GPU": fabric.device.type != "cuda",
+        f"a step of {type(model).__name__} with these settings differs from the next": model.sequence_rule() is None,
+        "the data is larger than half of the GPU's memory": parts.graphs.device.type != "cuda",
+        "the graphs have hyperedges, or facts of pairs of nodes": not can_be_framed(parts.graphs),
+        "the weights lie in pieces on several GPUs": any(hasattr(p, "device_mesh") for p in model.parameters()),
+        "there is nothing to train on": not len(parts.train.places),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 class RecordedSteps:
-    """Training steps of one model, replayed.
+    """Training steps of one model, replayed; with ``training.cuda_graphs`` false the same steps, kernel by kernel.
 
     Args:
         fabric: processes, device and autocast.
@@ -84,7 +84,7 @@ class RecordedSteps:
         self._frames = Frames(self._kinds, [step for step in usual if len(step)])
         self._buffers: dict[int, _Buffers] = {}
         self._draws_ids = True  # Until the model says otherwise.
-        self.recorder = Recorder()
+        self.recorder = Recorder(enabled=config.cuda_graphs)
         device = fabric.device
         # All gradients lie in one tensor: it is set to zero, added up over processes and scaled as one.
         self._flat = torch.zeros(sum(p.numel() for p in parameters), device=device, dtype=parameters[0].dtype)
@@ -103,7 +103,7 @@ class RecordedSteps:
 
     @property
     def applies(self) -> bool:
-        """Whether our own kernels attend to these sequences; nothing else is recorded."""
+        """Whether our own kernels attend to these sequences: others plan their work on the host, batch by batch."""
         return self._tiles is not None
 
     def run(
@@ -208,7 +208,8 @@ class RecordedSteps:
 
     def _make_room(self, filled: Sequence[Steps]) -> None:
         """More entries in a bucket than any step before had: other recordings, which have room for them."""
-        assert self._tiles is not None
+        if self._tiles is None:
+            return
         for some in filled:
             needed = self._tiles.needed(self._sequences(some)[1])
             if (needed > self._room).any():
@@ -230,22 +231,25 @@ class RecordedSteps:
 
     def _table(self, some: Steps) -> NDArray[np.int64]:
         """[steps, columns] one row per step: where its graphs lie, and the entries of its tiles, two in a column."""
-        assert self._tiles is not None
+        if self._tiles is None:
+            return some.numbers
         items = self._tiles.items(*self._sequences(some), self._room.tolist()).reshape(len(some.places), -1)
         even = np.pad(items, ((0, 0), (0, items.shape[1] % 2)))
         return np.concatenate([some.numbers, np.ascontiguousarray(even).view(np.int64)], 1)
 
     def _buffers_of(self, level: int, frame: Frame, example: NDArray[np.int64]) -> "_Buffers":
         if level not in self._buffers:
-            assert self._tiles is not None
-            room = self._room.tolist()
             row = torch.zeros(len(example), dtype=torch.int64, device=self._fabric.device)
-            columns = len(example) - -(-3 * sum(room) // 2)
-            host = torch.from_numpy(example.copy())
-            items, host_items = (
-                numbers[columns:].view(torch.int32)[: 3 * sum(room)].view(3, -1) for numbers in (row, host)
-            )
-            tiles = Tiles(items, host_items, self._tiles.buckets(room))
+            # Only the sizes of what the host knows are read, so that any step of the frame will do.
+            host = torch.from_numpy(example.copy()) if row.is_cuda else row
+            room: list[int] = self._room.tolist()
+            tiles = None
+            if self._tiles is not None:
+                columns = len(example) - -(-3 * sum(room) // 2)
+                items, host_items = (
+                    numbers[columns:].view(torch.int32)[: 3 * sum(room)].view(3, -1) for numbers in (row, host)
+                )
+                tiles = Tiles(items, host_items, self._tiles.buckets(room))
             self._buffers[level] = _Buffers((level, *room), row, Placement(frame, row, host), tiles)
         return self._buffers[level]
 
@@ -285,24 +289,29 @@ class RecordedSteps:
         batch, rows, own = framed(self._parts.graphs, buffers.placement, self._parts.level)
         targets = torch.where(own[:, None], self._parts.train.targets.index_select(0, rows), torch.nan)
         given = {} if buffers.node_ids is None else {"node_ids": buffers.node_ids}
-        with self._fabric.autocast(), self._encoder.given(buffers.tiles):
+        tiled = nullcontext() if buffers.tiles is None else self._encoder.given(buffers.tiles)
+        with self._fabric.autocast(), tiled:
             self._rounded.update()
             output = functional_call(self._model, self._rounded.weights, (batch,), given)
         loss = self._task.loss_sum(output, targets)
         found: tuple[Tensor | None, ...] = torch.autograd.grad(
             loss * self._numbers[0].to(loss.dtype), self._rounded.leaves, allow_unused=True
         )
-        for dtype in {leaf.dtype for leaf in self._rounded.leaves}:
-            pairs = [
-                (sums, new)
-                for sums, new in zip(self._gradients, found, strict=True)
-                if new is not None and new.dtype == dtype
-            ]
-            if first:
-                torch._foreach_copy_([sums for sums, _ in pairs], [new for _, new in pairs])
-            else:
-                torch._foreach_add_([sums for sums, _ in pairs], [new for _, new in pairs])
+        self._keep_gradients(found, first)
         self._losses.index_add_(0, self._place, loss.detach().double()[None])
+
+    def _keep_gradients(self, found: Sequence[Tensor | None], first: bool) -> None:
+        """Write gradients where they belong, or add them to what lies there: one launch for all of a type."""
+        by_type: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+        for own, new in zip(self._gradients, found, strict=True):
+            if new is not None:
+                by_type.setdefault(new.dtype, []).append((own, new))
+        for pairs in by_type.values():
+            kept, others = [own for own, _ in pairs], [new for _, new in pairs]
+            if first:
+                torch._foreach_copy_(kept, others)
+            else:
+                torch._foreach_add_(kept, others)
 
     def _update(self) -> None:
         """Clip, AdamW, moving average; then the next step's loss has a place of its own."""
@@ -322,7 +331,7 @@ class _Buffers:
     name: tuple[int, ...]
     row: Int[Tensor, " columns"]
     placement: Placement
-    tiles: Tiles
+    tiles: Tiles | None
     node_ids: Float[Tensor, "nodes width"] | None = None
 
 
@@ -351,15 +360,6 @@ class _Rounded:
     def update(self) -> None:
         if self._exact:
             torch._foreach_copy_(list(self.weights.values()), self._exact)
-
-
-def step_seeds(seed: int, first: int, count: int, rank: int) -> list[int]:
-    """Seeds for torch's generators, 0 to 2^63 - 1, of ``count`` steps from ``first`` on."""
-    steps = torch.arange(first, first + count)
-    seeds: list[int] = (
-        chain(torch.stack([torch.full_like(steps, seed), steps, torch.full_like(steps, rank)])) & (2**63 - 1)
-    ).tolist()
-    return seeds
 
 
 def _views(flat: Float[Tensor, " all"], parameters: Sequence[nn.Parameter]) -> list[Tensor]:
