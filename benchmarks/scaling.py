@@ -116,7 +116,8 @@ def measure(base: BenchConfig, gpus: Sequence[int], layouts: Sequence[Any]) -> d
             steps.append(row)
             print(
                 f"{layout}, {row['graphs']} graphs: {row['milliseconds']:.2f} ms, the host "
-                f"{row['host_milliseconds']:.2f} ms, {row['kernels']:.0f} kernels by {row['launches']:.0f} launches and {row['replays']:.0f} replays",
+                f"{row['host_milliseconds']:.2f} ms, {row['kernels']:.0f} kernels by {row['launches']:.0f} launches "
+                f"and {row['replays']:.0f} replays",
                 flush=True,
             )
             gc.collect()

@@ -145,8 +145,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    PAGE.write_text(page_with(PAGE.read_text(), read(options.results)))
-    print(f"{PAGE.relative_to(ROOT)} has the numbers of {options.results}")
+    results = read(options.results)
+    PAGE.write_text(page_with(PAGE.read_text(), results))
+    says = "says that nothing was measured: there is no" if results is None else "has the numbers of"
+    print(f"{PAGE.relative_to(ROOT)} {says} {options.results}")
 
 
 if __name__ == "__main__":

@@ -72,6 +72,13 @@ def test_the_tables_of_a_measurement() -> None:
     assert page.page_with(text, None).count(page.NOT_MEASURED) == 3
 
 
+def test_the_page_states_what_is_assumed() -> None:
+    better, worse = page.GB_PER_SECOND
+    prose = " ".join(page.PAGE.read_text().split())
+    assert f"we assume that a collective gets {better} of them, and in the worse case {worse}." in prose
+    assert f"The latency of the collective is assumed to be {page.LATENCY_MS} ms." in prose
+
+
 def test_a_page_without_a_place_for_the_numbers_is_an_error() -> None:
     with pytest.raises(ValueError, match="has no place for steps"):
         page.page_with("# Scaling\n", RESULTS)

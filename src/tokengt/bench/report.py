@@ -161,7 +161,9 @@ def _row_line(row: BenchRow) -> str:
 def _breakdown_lines(row: BenchRow, parts: dict[str, float]) -> list[str]:
     assert row.seconds is not None, "what was looked into was timed"
     whole = sum(parts.values())
-    text = [f"{row.system}, {row.phase}: a batch takes {1e3 * row.seconds:.3g} ms; where it goes (profiled):"]
+    took = 1e3 * row.seconds
+    shown = f"{took:,.0f}" if took >= 1000 else f"{took:.3g}"
+    text = [f"{row.system}, {row.phase}: a batch takes {shown} ms; where it goes (profiled):"]
     text += [f"  {name:22} {took:9.2f} ms {took / whole:6.1%}" for name, took in parts.items() if took]
     if row.synchronisations is not None:
         text.append(f"  the host waits for the GPU {row.synchronisations} times a batch")

@@ -137,7 +137,7 @@ def _timed(
             first[system.name], peak = warm_up(system, phase, feeds[system.name], config, device)
         held[system.name] += allocated(device) - before
         warm[system.name] = peak - others
-    say(f"{phase}: timing {config.rounds} rounds of each")
+    say(f"{phase}: timing {config.rounds} round{'s' if config.rounds > 1 else ''} of each")
     graphs = compiled_graphs() if config.compile else 0
     rounds = {system.name: one_round(setup, system, phase, feeds[system.name]) for system in systems}
     replays = own.replays
