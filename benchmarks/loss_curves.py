@@ -42,7 +42,7 @@ from tokengt.presets import regression
 from tokengt.structure.facts import LaplacianVectors
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
-from tokengt.training.optim import rate_at, set_rate
+from tokengt.training.optim import rate_at
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import DeviceConfig, make_fabric
 from tokengt.training.tasks import Task
@@ -70,22 +70,22 @@ def trainer_of(store: Path, path: str, seed: int, precision: Any, device: Any) -
 
 def losses(trainer: Trainer, seed: int) -> list[float]:
     """The mean loss of every step, the rate rising over a tenth of them and falling to zero after."""
-    step_losses: list[torch.Tensor] = []
+    steps: list[list[torch.Tensor]] = []
     epoch = 0
     if len(trainer.parts.train.places) < BATCH:
         raise SystemExit(f"the store has {len(trainer.parts.train.places)} graphs; expected {BATCH} at least")
-    while len(step_losses) < STEPS:
+    while len(steps) < STEPS:
         places, costs = trainer.parts.train.places, trainer.parts.costs
-        for pieces in epoch_steps(places, costs, trainer.config.batching, seed=seed, epoch=epoch, pieces=1):
-            if len(pieces[0]) < BATCH or len(step_losses) == STEPS:
-                break
-            set_rate(trainer.optimizer, rate_at((len(step_losses) + 0.5) / STEPS, trainer.config))
-            trainer.forward.train()
-            loss, count = trainer.step(pieces)
-            trainer.state.step += 1
-            step_losses.append(loss / count)
+        shuffled = epoch_steps(places, costs, trainer.config.batching, seed=seed, epoch=epoch, pieces=1)
+        steps += [pieces for pieces in shuffled if len(pieces[0]) == BATCH]
         epoch += 1
-    return torch.stack(step_losses).tolist()
+    rates = [rate_at((place + 0.5) / STEPS, trainer.config) for place in range(STEPS)]
+    trainer.forward.train()
+    step_losses = []
+    for count in trainer.take(steps[:STEPS], rates):
+        trainer.state.step += 1
+        step_losses.append(trainer._last_loss() / count)
+    return step_losses
 
 
 def run(options: argparse.Namespace) -> None:

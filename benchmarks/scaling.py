@@ -33,7 +33,9 @@ from tokengt.bench.timing import interleaved
 from tokengt.experiments.tables import device_name, source_commit
 
 BATCH, GPUS, LAYOUTS = 1024, (1, 2, 4, 8), ("directed", "undirected")
-HOST_STEPS, COPIES = 10, 30
+# Steps at once: part of what the host does is done for many of them.
+LOOKED_INTO = 10
+COPIES = 30
 
 
 def measured_step(config: BenchConfig) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -45,17 +47,19 @@ def measured_step(config: BenchConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     timing = interleaved({own.name: one_round(setup, own, "train", feed)}, config.rounds, own.device, {own.name: 0})
     seconds = config.graphs_a_step / timing[own.name].graphs_per_s
 
-    def step() -> None:
-        own.step(next(feed))
+    def several() -> None:
+        own.take([next(feed) for _ in range(LOOKED_INTO)])
 
     row = {
         "layout": config.layout,
         "graphs": config.graphs_a_step,
         "tokens": timing[own.name].tokens_per_s * seconds,
         "milliseconds": 1e3 * seconds,
-        "host_milliseconds": host_milliseconds(step, own.device),
-        **launches(step, own.device),
-        "breakdown": breakdown(step, own.device, seconds),
+        "host_milliseconds": host_milliseconds(several, own.device) / LOOKED_INTO,
+        **{name: count / LOOKED_INTO for name, count in launches(several, own.device).items()},
+        "breakdown": {
+            part: took / LOOKED_INTO for part, took in breakdown(several, own.device, LOOKED_INTO * seconds).items()
+        },
     }
     weights = [parameter for parameter in own.model.parameters() if parameter.requires_grad]
     encoder = setup.model.config.encoder
@@ -69,15 +73,14 @@ def measured_step(config: BenchConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     return row, model
 
 
-def host_milliseconds(step: Callable[[], None], device: torch.device) -> float:
-    """How long the host takes to ask for a step, the device being free to lag behind."""
+def host_milliseconds(steps: Callable[[], None], device: torch.device) -> float:
+    """How long the host takes to ask for steps, the device being free to lag behind."""
     wait(device)
     start = time.perf_counter()
-    for _ in range(HOST_STEPS):
-        step()
+    steps()
     busy = time.perf_counter() - start
     wait(device)
-    return 1e3 * busy / HOST_STEPS
+    return 1e3 * busy
 
 
 def exchange(count: int, device: torch.device) -> dict[str, float]:
@@ -141,7 +144,7 @@ def main() -> None:
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS)
     parser.add_argument("--batch", type=int, default=BATCH, help="graphs of a step on all GPUs together")
     parser.add_argument("--preset", choices=("small", "regression"), default="regression")
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--compile", action="store_true", help="as training.compile=true")
     options = parser.parse_args()
     base = BenchConfig(device="cuda", batch=options.batch, preset=options.preset, compile=options.compile)
     options.out.write_text(json.dumps(measure(base, GPUS, options.layouts), indent=1) + "\n")

@@ -94,15 +94,15 @@ def test_a_reference_that_does_not_fit_is_a_row_that_says_so(when: str, monkeypa
     """Our own speed is measured all the same; the padded way is often the one that does not fit."""
     calls = 0
 
-    def full(self: Padded, places: torch.Tensor) -> None:
+    def full(self: Padded, steps: list[torch.Tensor]) -> None:
         nonlocal calls
         calls += 1
         if calls > (1 if when == "timed" else 0):
             raise torch.OutOfMemoryError("CUDA out of memory")
-        step(self, places)
+        take(self, steps)
 
-    step = Padded.step
-    monkeypatch.setattr(Padded, "infer" if when == "compared" else "step", full)
+    take = Padded.take
+    monkeypatch.setattr(Padded, "infer" if when == "compared" else "take", full)
     said: list[str] = []
     own, padded = bench(replace(TINY, phases=("train",)), said.append)
     assert (padded.system, padded.failed) == ("padded", "out of memory")
@@ -116,10 +116,10 @@ def test_a_reference_that_does_not_fit_is_a_row_that_says_so(when: str, monkeypa
 
 
 def test_our_own_lack_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Packed, places: torch.Tensor) -> None:
+    def full(self: Packed, steps: list[torch.Tensor]) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(Packed, "step", full)
+    monkeypatch.setattr(Packed, "take", full)
     with pytest.raises(torch.OutOfMemoryError):
         bench(replace(TINY, phases=("train",)))
 
@@ -158,7 +158,7 @@ def test_systems_train_the_same_first_step() -> None:
     before = [parameter.detach().clone() for parameter in systems[0].model.parameters()]
     places = next(batches(setup))
     for system in systems:
-        system.step(places)
+        system.take([places])
     after = [list(system.model.parameters()) for system in systems]
     torch.testing.assert_close(after[1], after[0], rtol=1e-7, atol=1e-9)
     assert not any(torch.equal(old, new) for old, new in zip(before[-2:], after[0][-2:], strict=True))
@@ -251,7 +251,7 @@ def test_recorded_steps_are_warmed_up_for_longer(monkeypatch: pytest.MonkeyPatch
     config = BenchConfig(device="cuda", compile=True)
     assert config.warmup_steps == 30
     assert replace(config, warmup=40).warmup_steps == 40
-    for change in ({"compile": False}, {"cuda_graphs": False}, {"shape": "physics"}, {"device": "cpu"}):
+    for change in ({"cuda_graphs": False}, {"shape": "physics"}, {"device": "cpu"}):
         assert replace(config, **change).warmup_steps == 3
     assert config.training.cuda_graphs
     assert not replace(config, cuda_graphs=False).training.cuda_graphs

@@ -50,7 +50,7 @@ class BenchConfig:
         backend: of softmax attention.
         precision: as in training; "auto" is bfloat16 (mixed) on a GPU and float32 on a CPU.
         compile: both systems through ``torch.compile``.
-        cuda_graphs: with ``compile``, on a GPU: our training step is recorded and replayed, as in ``tokengt train``.
+        cuda_graphs: on a GPU: our training step is recorded and replayed, as in ``tokengt train``.
         phases: "train", "infer" or both.
         seed: of graphs, weights and draws.
         scale: "physics" only: share of its nodes and edges.
@@ -142,7 +142,7 @@ class BenchConfig:
     @property
     def warmup_steps(self) -> int:
         """Before the clock of training runs: enough that most sizes of batches have come twice and are recorded."""
-        records = self.compile and self.cuda_graphs and self.where.resolved == "cuda" and self.shape != "physics"
+        records = self.cuda_graphs and self.where.resolved == "cuda" and self.shape != "physics"
         return max(self.warmup, _WARMUP_RECORDED) if records else self.warmup
 
 

@@ -25,8 +25,9 @@ from tokengt.bench.counting import TRAIN_FACTOR, forward_flop, measured_peak
 from tokengt.bench.epochs import Epochs, EpochWatch
 from tokengt.bench.real_report import RealRow
 from tokengt.bench.run import one_round, warm_up
-from tokengt.bench.systems import Packed, Setup, batches, requests
+from tokengt.bench.systems import Packed, Setup, batches
 from tokengt.bench.timing import Timing, interleaved
+from tokengt.data.batching import permutation
 from tokengt.data.manifest import MANIFEST
 from tokengt.data.store import Store
 from tokengt.experiments.tables import device_name, source_commit
@@ -38,6 +39,8 @@ from tokengt.training.run import STORE
 from tokengt.training.spec import RunSpec, read_run
 
 Say = Callable[[str], None]
+# So many graphs at once, at most: enough to fill the device, and few enough that a round is short.
+_INFERRED = {"cuda": 32_768, "cpu": 1024}
 
 
 @dataclass(frozen=True)
@@ -206,10 +209,18 @@ def _rows(
 
 def _own_rate(setup: Setup, own: Packed, phase: Phase, say: Say) -> Timing:
     say(f"{phase}: the bench's own rate for the same model, graphs and batches")
-    feed = batches(setup) if phase == "train" else requests(setup)
+    feed = batches(setup) if phase == "train" else _many(setup, own.device)
     warm_up(own, phase, feed, setup.config, own.device)
     rounds = {own.name: one_round(setup, own, phase, feed)}
     return interleaved(rounds, setup.config.rounds, own.device, {own.name: 0})[own.name]
+
+
+def _many(setup: Setup, device: torch.device) -> Iterator[Int[Tensor, " graphs"]]:
+    """Graphs to infer from as a file has them: many at once, other ones each time, in their order."""
+    total, number = len(setup.parts.graphs), 0
+    while True:
+        yield permutation(total, setup.config.seed, number)[: _INFERRED[device.type]].sort().values
+        number += 1
 
 
 def _row(

@@ -31,6 +31,7 @@ from tokengt.experiments.tables import device_name, source_commit
 from tokengt.training.processes import without_precision_advice
 
 _INFER_WARMUP = 2
+_LOOKED_INTO = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +179,7 @@ def warm_up(
     system: System, phase: Phase, feed: Iterator[Any], config: BenchConfig, device: torch.device
 ) -> tuple[float, int]:
     """Seconds of the first call, which compiles; the most bytes that were allocated."""
-    call = system.step if phase == "train" else system.infer
+    call = (lambda places: system.take([places])) if phase == "train" else system.infer
     reset_peak(device)
     start = time.perf_counter()
     call(next(feed))
@@ -194,13 +195,13 @@ def one_round(setup: Setup, system: System, phase: Phase, feed: Iterator[Any]) -
     """The steps of a round, or as many batches of inference."""
 
     def call() -> tuple[int, int]:
-        graphs = tokens = 0
-        for _ in range(setup.config.steps_a_round if phase == "train" else 1):
-            places = next(feed)
-            with _charged(system):
-                (system.step if phase == "train" else system.infer)(places)
-            graphs, tokens = graphs + len(places), tokens + int(setup.tokens[places].sum())
-        return graphs, tokens
+        chosen = [next(feed) for _ in range(setup.config.steps_a_round if phase == "train" else 1)]
+        with _charged(system):
+            if phase == "train":
+                system.take(chosen)
+            else:
+                system.infer(chosen[0])
+        return sum(map(len, chosen)), sum(int(setup.tokens[places].sum()) for places in chosen)
 
     return call
 
@@ -208,7 +209,9 @@ def one_round(setup: Setup, system: System, phase: Phase, feed: Iterator[Any]) -
 def _one(setup: Setup, system: System, phase: Phase, feed: Iterator[Any]) -> tuple[Callable[[], object], int]:
     """A call to look into, and how many batches it holds."""
     if phase == "train":
-        return lambda: system.step(next(feed)), 1
+        # What is worked out for many steps at once on a GPU would be charged to the one step that is looked into.
+        steps = _LOOKED_INTO if setup.config.where.resolved == "cuda" else 1
+        return lambda: system.take([next(feed) for _ in range(steps)]), steps
     count = len(next(feed))
     return lambda: system.infer(next(feed)), max(1, count // setup.config.graphs_a_step)
 

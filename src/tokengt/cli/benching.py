@@ -111,7 +111,7 @@ def _model_options(model: Any) -> None:
         "--cuda-graphs",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="with --compile on a GPU: replay our training step, as tokengt train does (default: yes)",
+        help="on a GPU: replay our training step, as tokengt train does (default: yes)",
     )
 
 
