@@ -6,13 +6,15 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from tests.bench.test_run import HOUSE_KEYS
-from tokengt.bench import RealConfig, RealRow
-from tokengt.bench.commands import run_command
+from tests.cli.command import here, succeeded
+from tokengt.bench import RealConfig, RealRow, bench_real
+from tokengt.bench.commands import Ran, run_command
 from tokengt.bench.epochs import Epochs, EpochWatch
 from tokengt.bench.gpu_memory import GpuMemory
 from tokengt.bench.real_report import real_lines
@@ -89,6 +91,50 @@ def test_seconds_that_a_run_writes_down_itself_are_believed(tmp_path: Path) -> N
     write(file, [{"epoch": 1, "seconds": 4.0}, {"epoch": 2, "seconds": 5.0}], 109.0)
     watch.look()
     assert watch.epochs() == Epochs(100.0, ((104.0, 1), (105.0, 2)))
+
+
+def test_epochs_that_ended_before_they_were_seen_to_begin_have_no_rate(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    write(file, [{"epoch": 1}], 100.0)
+    watch = EpochWatch(file)
+    watch.look()
+    with pytest.raises(ValueError, match=r"were too short to be timed; take more data"):
+        watch.epochs()
+
+
+def test_training_is_told_even_where_prediction_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minutes of training would be measured for nothing."""
+
+    def run(arguments: list[Any], say: Any, look: Any = lambda: None, *, gpu: bool = False) -> Ran:
+        if arguments[0] == "predict":
+            raise ValueError("tokengt predict: no")
+        began, done = time.time(), Event()
+
+        def watch() -> None:
+            while not done.wait(0.005):
+                look()
+
+        eyes = Thread(target=watch)
+        eyes.start()
+        try:
+            succeeded(here(*arguments))
+        finally:
+            done.set()
+            eyes.join()
+        look()
+        return Ran(began, time.time() - began, 1.0, None)
+
+    table = tmp_path / "few.csv"
+    table.write_text("smiles,y\n" + "".join(f"{'C' * n}O,{n}\n" for n in range(1, 31)))
+    monkeypatch.setattr("tokengt.bench.real.run_command", run)
+    settings = {"model.dim": "16", "model.encoder.num_layers": "1", "model.encoder.num_heads": "2"}
+    config = RealConfig(table, "cpu", "small", settings, epochs=2, batch=8, target=("y",), steps=1, rounds=1)
+    rows = bench_real(config)
+    row = next(rows)
+    assert (row.phase, row.graphs, row.epochs, row.batch, row.shape) == ("real-train", 24, 2, 8, "few")
+    assert row.graphs_per_s == pytest.approx(24 / (row.epoch_seconds or 0))
+    with pytest.raises(ValueError, match=r"^tokengt predict: no$"):
+        next(rows)
 
 
 def test_a_command_is_timed_heard_and_measured() -> None:
@@ -221,7 +267,7 @@ def test_a_person_reads_where_the_seconds_went() -> None:
     assert text[4].split()[:4] == ["real-train", "500", "1,000", "50.0%"]
     assert text[-2] == (
         "tokengt train: 20.0 s from start to end for 1,000 training graphs: 4.0 s until training began, "
-        "3 s the first epoch, 4 more of 2 s each, 5.0 s for results"
+        "3 s the first epoch (done after 7.0 s), 4 more of 2 s each, 5.0 s for results"
     )
     assert text[-1] == "tokengt predict: 20.0 s from start to end for 1,000 graphs"
 

@@ -1,11 +1,13 @@
 """``tokengt bench`` as a person runs it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.cli import command
 from tests.cli.command import here, refused, succeeded, tokengt
 from tokengt.cli import main
 from tokengt.data.datasets import bundled
@@ -140,3 +142,17 @@ def test_several_shapes_one_after_the_other(tmp_path: Path) -> None:
     rows = json.loads(done.stdout)
     assert [(row["shape"], row["attention"]) for row in rows] == [("zinc", "favor")] * 2 + [("peptides", "favor")] * 2
     assert {path.name for path in tmp_path.iterdir()} == {"bench-zinc-cpu.json", "bench-peptides-cpu.json"}
+
+
+@pytest.mark.slow
+def test_a_store_where_no_rdkit_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU often has the store alone."""
+    succeeded(here("prepare", bundled("esol.csv.xz"), "--target", "logSolubility", "--out", tmp_path / "esol"))
+    (tmp_path / "rdkit").mkdir()
+    (tmp_path / "rdkit" / "__init__.py").write_text('raise ImportError("no RDKit here")\n')
+    monkeypatch.setitem(command._ENVIRONMENT, "PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    options = ("--preset", "gin", "--epochs", "2", "--phase", "train", "--rounds", "1", "--device", "cpu")
+    rows = tokengt("bench", "--real", tmp_path / "esol", *options, "--json", "--out", tmp_path / "results")
+    (row,) = json.loads(succeeded(rows).stdout)
+    assert (row["shape"], row["system"], row["phase"], row["graphs"]) == ("esol", "gin", "real-train", 902)
+    assert row["layout"] is row["dropout"] is row["peak_share"] is None

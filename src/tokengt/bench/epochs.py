@@ -75,7 +75,10 @@ class EpochWatch:
         """
         if self._began is None or not self._marks:
             raise ValueError(f"no epoch of {self._file.parent} was seen to end; there is nothing to time")
-        return Epochs(self._began, tuple(_by_the_run(self._began, self._records) or self._marks))
+        epochs = Epochs(self._began, tuple(_by_the_run(self._began, self._records) or self._marks))
+        if epochs.seconds_each <= 0:
+            raise ValueError(f"the epochs of {self._file.parent} were too short to be timed; take more data")
+        return epochs
 
 
 def _by_the_run(began: float, records: Sequence[dict[str, Any]]) -> list[tuple[float, int]]:

@@ -113,6 +113,7 @@ def _story(row: RealRow) -> str:
         more = f", {row.epochs - 1} more of {row.epoch_seconds:.3g} s each"
     return (
         f"tokengt train: {row.seconds:.1f} s from start to end for {row.graphs:,} training graphs: "
-        f"{row.start_seconds:.1f} s until training began, {first:.3g} s the first epoch{more}, "
+        f"{row.start_seconds:.1f} s until training began, {first:.3g} s the first epoch (done after "
+        f"{row.first_epoch_seconds:.1f} s){more}, "
         f"{row.end_seconds:.1f} s for results"
     )
