@@ -105,15 +105,16 @@ def timed(call: Callable[[], object], device: torch.device, repeats: int) -> tup
 
 
 def measure(
-    lengths: Sequence[int], widths: Sequence[int], tokens: int, repeats: int, device: torch.device
+    lengths: Sequence[int], widths: Sequence[int], tokens: int, repeats: int, device: torch.device, row: int = ROW
 ) -> list[dict[str, Any]]:
+    """Every length, width, dropout, spread and pass; as many heads as fit into rows of so many numbers."""
     rows = []
     for width, dropout, spread in product(widths, (0.0, DROPOUT), SPREADS):
-        heads = Heads(max(1, min(ROW, tokens) // width), width, width)
+        heads = Heads(row // width, width, width)
         for mean in lengths:
             segments = Segments.from_lengths(torch.tensor(lengths_of(mean, tokens, spread)), device)
             for backward in (False, True):
-                row: dict[str, Any] = {
+                found: dict[str, Any] = {
                     "width": width,
                     "heads": heads.count,
                     "dropout": dropout,
@@ -127,9 +128,9 @@ def measure(
                 }
                 for backend in rivals(heads, dropout, device):
                     took, recorded = timed(layer(segments, heads, backend, dropout, backward), device, repeats)
-                    row["milliseconds"][backend], row["recorded"][backend] = took, recorded
-                rows.append(row)
-                shown = ", ".join(f"{name} {took:.3f}" for name, took in row["milliseconds"].items())
+                    found["milliseconds"][backend], found["recorded"][backend] = took, recorded
+                rows.append(found)
+                shown = ", ".join(f"{name} {took:.3f}" for name, took in found["milliseconds"].items())
                 print(
                     f"width {width}, dropout {dropout}, spread {spread}, length {mean}, {PASSES[backward]}: {shown} ms",
                     flush=True,
@@ -217,20 +218,22 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     options = parser.parse_args()
     device = torch.device("cuda")
-    rows = measure(options.lengths, options.widths, options.tokens, options.repeats, device)
-    found = crossings(rows)
-    tables = constants(found)
-    content = {
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(),
-        "commit": source_commit(),
-        "crossings": found,
-        "constants": tables,
-        "rows": rows,
-    }
-    options.out.write_text(json.dumps(content, indent=1) + "\n")
+    rows: list[dict[str, Any]] = []
+    for width in options.widths:
+        rows += measure(options.lengths, [width], options.tokens, options.repeats, device)
+        found = crossings(rows)
+        content = {
+            "torch": torch.__version__,
+            "device": torch.cuda.get_device_name(),
+            "commit": source_commit(),
+            "crossings": found,
+            "constants": constants(found),
+            "rows": rows,
+        }
+        # Written after every width: a call that runs out of time has something to show.
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
     print(f"\n{table(found)}\n")
-    for name, numbers in tables.items():
+    for name, numbers in constants(found).items():
         print(f"{name} = {numbers}")
 
 
