@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 import torch
+from tokengt.accelerate.sizes import Size, with_margin
 from torch import Tensor
 from torch._dynamo.utils import counters
 
 from tokengt.accelerate import accelerate
 from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.accelerate.recording import run_filled, with_room
-from tokengt.accelerate.sizes import Size, with_margin
 from tokengt.attention import AttentionPlan, SoftmaxConfig, softmax
 from tokengt.block import EncoderConfig
 from tokengt.kernels.heads import Heads

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from tokengt.accelerate.replaying import Replayer
+from tokengt.accelerate.sizes import Size
 from torch import Tensor
 
 from tokengt.accelerate.fast_encoder import FastEncoder
-from tokengt.accelerate.replaying import Replayer
-from tokengt.accelerate.sizes import Size
 from tokengt.attention import AttentionPlan, FavorConfig, SoftmaxConfig
 from tokengt.block import EncoderConfig
 from tokengt.ragged import Segments

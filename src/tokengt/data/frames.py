@@ -190,7 +190,9 @@ def framed(graphs: GraphBatch, placement: Placement, level: Level) -> tuple[Grap
     return batch, rows, torch.arange(len(rows), device=rows.device) < own
 
 
-def on_device(numbers: NDArray[np.int64] | NDArray[np.float64], device: torch.device) -> Shaped[Tensor, "steps columns"]:
+def on_device(
+    numbers: NDArray[np.int64] | NDArray[np.float64], device: torch.device
+) -> Shaped[Tensor, "steps columns"]:
     """A table of the host on a device, without waiting for the work queued there."""
     table = torch.from_numpy(numbers)
     return table.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else table

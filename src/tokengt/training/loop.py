@@ -34,8 +34,8 @@ from tokengt.training.processes import (
     deterministic,
     environment,
     load_into,
-    share_buffers,
     shards_weights,
+    share_buffers,
     whole,
 )
 from tokengt.training.progress import Progress
@@ -102,8 +102,8 @@ class Trainer:
         self.model = model.double() if config.precision == "float64" else model
         # The same weights run in a faster way, compiled and recorded where that is asked for and pays; otherwise this
         # is the model itself.
-        # Row kernels outside of compiled code are for recorded steps; and a block leaves its bias to the next one there,
-        # when FSDP has freed it already.
+        # Row kernels outside of compiled code are for recorded steps. There a block leaves its bias to the next one, by
+        # when FSDP would have freed it.
         kernels = self.model.sequence_rule() is not None and not shards_weights(fabric)
         self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=kernels)
         self.forward = fabric.setup_module(Enveloped(self.fast, several=fabric.world_size > 1))

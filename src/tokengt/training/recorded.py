@@ -42,6 +42,9 @@ def why_not(model: Model, parts: Parts, fabric: Any) -> str | None:
         f"a step of {type(model).__name__} with these settings differs from the next": model.sequence_rule() is None,
         "the data is larger than half of the GPU's memory": parts.graphs.device.type != "cuda",
         "the graphs have hyperedges, or facts of pairs of nodes": not can_be_framed(parts.graphs),
+        "the graphs come without facts that the model needs": any(
+            parts.graphs.fact(fact.name) is None for fact in model.config.facts()
+        ),
         "the weights lie in pieces on several GPUs": any(hasattr(p, "device_mesh") for p in model.parameters()),
         "there is nothing to train on": not len(parts.train.places),
     }
@@ -182,7 +185,7 @@ class RecordedSteps:
         return encoder
 
     def _feed(self, steps: Sequence[Sequence[Tensor]]) -> list[list[tuple["_Buffers", Tensor, Tensor]]]:
-        """For every piece of every step: the memory that it is worked on in, what is to be written there, its graphs.
+        """For every piece of every step, in order: the memory that it is worked on in, what goes there, its graphs.
 
         A piece without graphs has no gradient, and is left out.
         """
@@ -194,13 +197,15 @@ class RecordedSteps:
             chosen = np.flatnonzero(levels == level).tolist()
             filled[level] = chosen, self._frames.fill(self._frames.frame(level), [pieces[n][1] for n in chosen])
         self._make_room([steps for _, steps in filled.values()])
+        entries: dict[int, tuple[_Buffers, Tensor, Tensor]] = {}
         for level, (chosen, some) in filled.items():
             table = self._table(some)
             buffers = self._buffers_of(level, some.frame, table[0])
             rows = on_device(table, self._fabric.device)
             for number, row in zip(chosen, rows, strict=True):
-                place, piece = pieces[number]
-                fed[place].append((buffers, row, piece))
+                entries[number] = buffers, row, pieces[number][1]
+        for number, (place, _) in enumerate(pieces):
+            fed[place].append(entries[number])
         return fed
 
     def _sequences(self, some: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
