@@ -71,25 +71,14 @@ class Frames:
         # As many graphs fill as make them about as large as the others: attention treats them alike.
         self._fillers = 1 + int(self._deviation[1:].sum() / max(1.0, self._mean[1:].sum() / self._mean[0]))
 
-<<<<<<< HEAD
-    def levels(self, steps: Sequence[Int[Tensor, " graphs"]]) -> list[int]:
-        """Which frame every step takes: 0 is the smallest, for steps of up to one deviation above the mean."""
-=======
     def levels(self, steps: Sequence[Int[Tensor, " _"]]) -> list[int]:
-        """By how many deviations the frame of every step is above the mean."""
->>>>>>> steps
+        """Which frame every step takes: 0 is the smallest, for steps of up to one deviation above the mean."""
         above = (self._totals(steps) - self._mean) / np.maximum(self._deviation, 1)
         levels: list[int] = np.maximum(np.ceil((above.max(1) - 1) / _APART - 1e-9), 0).astype(int).tolist()
         return levels
 
     def frame(self, level: int) -> Frame:
-<<<<<<< HEAD
         most = np.ceil(self._mean + (1 + _APART * level) * self._deviation).astype(int)
-=======
-        most = np.ceil(self._mean + level * self._deviation).astype(int)
-        # Rows of one kind name rows of another (an edge its nodes), so there is one of every kind that graphs have.
-        most[1:] = np.maximum(most[1:], self._lengths.any(1))
->>>>>>> steps
         rows = tuple(-(-count // _LEAST_ROWS) * _LEAST_ROWS for count in most[1:].tolist())
         return Frame(int(most[0]) + self._fillers, rows)
 
