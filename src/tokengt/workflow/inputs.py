@@ -258,11 +258,11 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
     read = known.alone(source, spec.task.names, spec.level, spec.attributes)
-    graphs = _as_floats(read.graphs, spec.model.float_features)
+    graphs = as_floats(read.graphs, spec.model.float_features)
     return UnlabelledGraphs(graphs, read.lines, read.rejected, read.files)
 
 
-def _as_floats(graphs: GraphBatch, names: Iterable[str]) -> GraphBatch:
+def as_floats(graphs: GraphBatch, names: Iterable[str]) -> GraphBatch:
     """Numbers that happen to be whole, where the model was trained on floats."""
     changed = {}
     for name in names:
