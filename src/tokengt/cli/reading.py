@@ -87,9 +87,13 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 def _paced(done: "Predicted") -> None:
     """Prints how fast it was and what would make it faster; ``tokengt bench`` reads this line."""
     pace = done.pace
-    if pace is not None and pace.rows:
-        helps = pace.limit == "reading" and pace.source == "featurisation" and pace.workers
-        print(f"{pace}{'; more --workers help' if helps else ''}")
+    if pace is None or not pace.rows:
+        return
+    helps = ""
+    if pace.limit == "reading" and pace.workers:
+        spare = pace.workers < pace.cores
+        helps = "; more --workers help" if spare else "; all cores read: more of them, or --engine ray, help"
+    print(f"{pace}{helps}")
 
 
 def _force_option(verb: argparse.ArgumentParser) -> None:

@@ -56,7 +56,7 @@ class Job(NamedTuple):
         return f"rows from line {first} to {last}"
 
 
-Jobs = Iterator[Job]
+Jobs = Generator[Job, None, None]
 Work = Callable[[list[Row]], T]
 Results = Generator[tuple[int, T], None, None]
 
@@ -113,7 +113,7 @@ def packed_jobs(table: Table, shard_rows: int, done: Collection[int] = (), sha25
 
 def results(
     engine: Engine,
-    jobs: Jobs,
+    jobs: Iterator[Job],
     work: Work[T],
     workers: int | None,
     shards: int,
@@ -133,7 +133,7 @@ def results(
     return in_processes(jobs, work, processes) if apart else in_this_process(jobs, work)
 
 
-def in_this_process(jobs: Jobs, work: Work[T]) -> Results[T]:
+def in_this_process(jobs: Iterator[Job], work: Work[T]) -> Results[T]:
     for job in jobs:
         yield job.number, _worked(work, job.rows)
 
@@ -142,7 +142,7 @@ def _worked(work: Work[T], rows: list[Row] | PackedRows) -> T:
     return work(pickle.loads(rows.data) if isinstance(rows, PackedRows) else rows)
 
 
-def in_processes(jobs: Jobs, work: Work[T], workers: int) -> Results[T]:
+def in_processes(jobs: Iterator[Job], work: Work[T], workers: int) -> Results[T]:
     """``workers`` processes, which end with this one however it ends.
 
     Raises:
@@ -274,7 +274,7 @@ def _last_words(worker: subprocess.Popen[bytes]) -> str:
     return "without an answer"
 
 
-def on_ray(jobs: Jobs, work: Work[T], workers: int | None, shown: bool) -> Results[T]:
+def on_ray(jobs: Iterator[Job], work: Work[T], workers: int | None, shown: bool) -> Results[T]:
     """Tasks on the Ray cluster of ``RAY_ADDRESS``, else on the one that runs here, else on one started for this.
 
     This package travels with the tasks, so the nodes need its dependencies but not the package itself; a caller who
@@ -308,7 +308,7 @@ def _ray() -> Any:
     return ray
 
 
-def _ray_results(ray: Any, jobs: Jobs, work: Work[T], workers: int | None, shares: Counter[str]) -> Results[T]:
+def _ray_results(ray: Any, jobs: Iterator[Job], work: Work[T], workers: int | None, shares: Counter[str]) -> Results[T]:
     """``shares`` counts the shards of each node."""
     task = ray.remote(_on_node).options(num_cpus=1, scheduling_strategy="SPREAD")
     limit = workers or _IN_FLIGHT * max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -1,6 +1,7 @@
 """How good a trained run is on a file that has the answers."""
 
 import json
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -171,8 +172,11 @@ def _of_table(predictor: Predictor, path: Path, recipe: Recipe, workers: Workers
     _, shard_recipe, table = in_table(recipe, open_table(path))
     most, sha256 = table.survey()
     found = _Gathered(predictor, shard_recipe)
-    shards = converted(table, partial(convert_shard, recipe=shard_recipe), most, workers, sha256=sha256)
-    with progress_bar(most, "rows", "evaluating", shown=workers.shown) as advance:
+    work = partial(convert_shard, recipe=shard_recipe)
+    with (
+        closing(converted(table, work, most, workers, sha256=sha256)) as shards,
+        progress_bar(most, "rows", "evaluating", shown=workers.shown) as advance,
+    ):
         for number, shard in shards:
             advance(found.add(number, shard))
     targets = found.in_order(found.labels, len(predictor.task.names))
@@ -271,13 +275,6 @@ def _check_out(out: Path, overwrite: bool) -> None:
         raise ValueError(
             f"{out} holds an evaluation; choose another folder, or have it replaced (--force, in Python overwrite=True)"
         )
-
-
-def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
-    """The column of SMILES of a DataFrame; a store has its own."""
-    if wanted is None and spec.text_column in getattr(data, "columns", ()):
-        return spec.text_column
-    return wanted
 
 
 def _known_classes(

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tokengt.data.engines import available_cores
+
 Doing = Literal["reading", "model", "writing"]
 
 
@@ -14,7 +16,7 @@ class Pace:
     """A clock that knows what the process of the model did: waited for rows, ran the model, waited for the disk.
 
     ``source`` is where rows come from: "featurisation" of a file's rows, or "reading" of graphs that are there already.
-    ``workers`` of them work beside the model; none where everything is done in one process.
+    ``workers`` processes do it beside the model; none where everything is done in one process.
     """
 
     source: Literal["featurisation", "reading"] = "featurisation"
@@ -39,6 +41,10 @@ class Pace:
     @property
     def seconds(self) -> float:
         return max((self.ended or time.monotonic()) - self.began, 1e-9)
+
+    @property
+    def cores(self) -> int:
+        return available_cores()
 
     @property
     def rate(self) -> float:

@@ -9,7 +9,8 @@ draws are averaged.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,7 @@ from tokengt.training.processes import Device
 from tokengt.workflow import rows as all_rows
 from tokengt.workflow.inputs import unlabelled_graphs
 from tokengt.workflow.pace import Pace
-from tokengt.workflow.rows import Chunk, Source, Workers, answered, graph_chunk, table_source
+from tokengt.workflow.rows import Chunk, Chunks, Source, Workers, answered, graph_chunk, table_source
 from tokengt.workflow.stores import store_source
 
 # Endings of files that are no CSV: whoever asks for one would open something else than it says.
@@ -236,7 +237,7 @@ def _graph_source(predictor: Predictor, source: Path, level: Level) -> Source:
     def named(line: int, reason: str) -> str:
         return f"{found.files[line - 1]}: {reason}" if found.files else reason
 
-    def chunks(done: Collection[int]) -> Iterator[Chunk]:
+    def chunks(done: Collection[int]) -> Chunks:
         if 0 not in done:
             yield graph_chunk(0, found.graphs, found.lines.numpy(), found.rejected, level, named)
 
@@ -284,17 +285,18 @@ def _answer_all(
     pace: Pace,
     advance: Callable[[int], object],
 ) -> None:
-    chunks = source.chunks(frozenset(parts.done))
-    while True:
-        with pace.of("reading"):
-            chunk = next(chunks, None)
-        if chunk is None:
-            break
-        with pace.of("model"):
-            answers, counts = question.answers(predictor, chunk)
-        with pace.of("writing"):
-            parts.put(chunk.number, answers, counts)
-        advance(counts.rows)
+    # Closed whatever happens: the processes that read for it end with it.
+    with closing(source.chunks(frozenset(parts.done))) as chunks:
+        while True:
+            with pace.of("reading"):
+                chunk = next(chunks, None)
+            if chunk is None:
+                break
+            with pace.of("model"):
+                answers, counts = question.answers(predictor, chunk)
+            with pace.of("writing"):
+                parts.put(chunk.number, answers, counts)
+            advance(counts.rows)
     with pace.of("writing"):
         parts.finish()
 

@@ -5,7 +5,7 @@ chunks per worker are on the way, so that memory does not grow with the file. A 
 mapped from disk.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -87,6 +87,10 @@ class Chunk:
         return out
 
 
+# Whoever takes chunks closes them at the end: then the processes that read for them end too.
+Chunks = Generator[Chunk, None, None]
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """Rows to predict.
@@ -106,7 +110,7 @@ class Source:
     head: tuple[str, ...]
     key: str
     most: int
-    chunks: Callable[[Collection[int]], Iterator[Chunk]]
+    chunks: Callable[[Collection[int]], Chunks]
     example: Callable[[], GraphBatch]
     featurised: bool
     workers: int = 0
@@ -126,9 +130,10 @@ def table_source(predictor: Predictor, path: Path, smiles: str | None, workers: 
     most, sha256 = table.survey()
     work = partial(convert_shown, recipe=recipe, blocks=blocks)
 
-    def chunks(done: Collection[int]) -> Iterator[Chunk]:
-        for number, shown in converted(table, work, most, workers, done, sha256):
-            yield _table_chunk(number, shown)
+    def chunks(done: Collection[int]) -> Chunks:
+        with closing(converted(table, work, most, workers, done, sha256)) as shards:
+            for number, shown in shards:
+                yield _table_chunk(number, shown)
 
     def methane() -> GraphBatch:
         graphs, _, _ = predictor.read_texts(["C"])
@@ -152,7 +157,7 @@ def converted(
     workers: Workers,
     done: Collection[int] = (),
     sha256: str | None = None,
-) -> Iterator[tuple[int, engines.T]]:
+) -> engines.Results[engines.T]:
     """Number and result of every chunk of a table, as they are ready; few are on the way."""
     several = processes(most, workers) > 0
     given = (table, CHUNK_ROWS, frozenset(done), sha256)

@@ -26,7 +26,7 @@ from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
 from tokengt.workflow import rows as all_rows
 from tokengt.workflow.inputs import as_floats
-from tokengt.workflow.rows import Chunk, Source, graph_chunk
+from tokengt.workflow.rows import Chunks, Source, graph_chunk
 
 # Nodes and edges of a chunk: graphs far larger than molecules come fewer at a time.
 _LARGEST_CHUNK = 1 << 22
@@ -58,7 +58,7 @@ def store_source(predictor: Predictor, store: Store, level: Level, shown: bool) 
     else:
         head = ("graph",) if level == "graph" else ("graph", level)
 
-    def chunks(done: Collection[int]) -> Iterator[Chunk]:
+    def chunks(done: Collection[int]) -> Chunks:
         for cut in cuts:
             if cut.number not in done:
                 graphs = graphs_at(store, cut, predictor.spec)
