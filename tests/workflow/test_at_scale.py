@@ -487,3 +487,18 @@ def test_workers_and_engine_are_checked_first(
     with pytest.raises(ImportError, match=r"pip install 'tokengt\[ray\]'"):
         call(predictor, source, engine="ray", **outs)
     assert os.listdir(tmp_path) == ["new.csv"]
+
+
+def test_a_store_is_predicted_where_rdkit_is_not_installed(run: Path, source: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    prepare(source, store, Recipe(smiles="smiles", targets=("y", "z")), workers=1, progress=False)
+    code = (
+        "import sys; sys.modules['rdkit'] = None\n"
+        "from tokengt.cli import main\n"
+        "run, store, out = sys.argv[1:]\n"
+        "assert main(['predict', run, store, '--out', out, '--device', 'cpu']) == 0\n"
+        "assert main(['evaluate', run, store, '--device', 'cpu']) == 0\n"
+    )
+    out = tmp_path / "out.csv"
+    subprocess.run([sys.executable, "-c", code, run, store, out], check=True, capture_output=True)
+    assert out.read_bytes() == predicted(run, store, tmp_path / "here.csv")
