@@ -153,8 +153,8 @@ def test_bad_input_and_full_machines_have_status_2(
     [
         (("train", "a.csv", "--out", "run"), "go on with the same command and --resume"),
         (("finetune", "old", "a.csv", "--out", "run"), "go on with the same command and --resume"),
-        (("predict", "run", "a.csv", "--out", "o.csv"), "begin again with the same command"),
-        (("embed", "run", "a.csv", "--out", "o.npz"), "begin again with the same command"),
+        (("predict", "run", "a.csv", "--out", "o.csv"), "the same command goes on where it was"),
+        (("embed", "run", "a.csv", "--out", "o.npz"), "the same command goes on where it was"),
         (("info", "run"), "begin again with the same command"),
     ],
 )
