@@ -9,7 +9,7 @@ from tokengt.block import EncoderConfig
 from tokengt.interop.molecules import MOLECULE_CATEGORIES
 from tokengt.models.contract import ModelConfig
 from tokengt.models.features import FeatureSpec
-from tokengt.models.gin import GinConfig
+from tokengt.models.message_passing.model import GinConfig
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import LaplacianIds, OrfIds
 from tokengt.models.tokengt.model import TokenGTConfig

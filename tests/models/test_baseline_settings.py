@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tests.effects import Effects, assert_dropped, set_all
 from tokengt import FeatureSpec, Graph, GraphBatch
 from tokengt.models.contract import Model
-from tokengt.models.gin import Gin, GinConfig
+from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig, MessagePassing
 from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 
 BASELINES = [MlpConfig, CliqueGcnConfig]
@@ -21,7 +21,7 @@ def test_every_setting_here_has_a_test_of_its_effect() -> None:
     assert effects.missing == []
 
 
-def gin(**options: Any) -> Gin:
+def gin(**options: Any) -> MessagePassing:
     torch.manual_seed(0)
     return GinConfig(**{"dim": 8, "num_layers": 2, "dropout": 0.0, **options}).build().double()
 

@@ -1,0 +1,149 @@
+"""What models of nodes and edges have in common: the fields that follow from the data, and the rows that a head reads."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tokengt.batch import GraphBatch
+from tokengt.data.store import Store
+from tokengt.level import Level
+from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
+from tokengt.ragged import Segments, segment_sum
+
+
+@dataclass(frozen=True)
+class GraphModelConfig(ModelConfig):
+    """Size, features and outputs of a model that reads the nodes and the edges of graphs; its subclasses are the kinds.
+
+    Args:
+        dim: the width of a node's state.
+        num_layers: how many layers.
+        dropout: share of numbers that training sets to zero; the kind says where.
+        node_features: what the node features are.
+        edge_features: what the edge features are.
+        graph_features: what is known about a graph as a whole; it is embedded and added to what the head reads.
+        level: one row per graph, per node or per listed edge (from the states of its two nodes).
+        out_dim: outputs per row.
+    """
+
+    kind: str = field(default="", init=False)
+    dim: int = 128
+    num_layers: int = 5
+    dropout: float = 0.1
+    node_features: FeatureSpec = field(default_factory=FeatureSpec)
+    edge_features: FeatureSpec = field(default_factory=FeatureSpec)
+    graph_features: FeatureSpec = field(default_factory=FeatureSpec)
+    level: Level = "graph"
+    out_dim: int = 1
+    # The model's usual name; and which fields count something, and which are a share.
+    name: ClassVar[str]
+    counts: ClassVar[tuple[str, ...]] = ("dim", "num_layers", "out_dim")
+    shares: ClassVar[tuple[str, ...]] = ("dropout",)
+
+    def __post_init__(self) -> None:
+        for name in self.counts:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1")
+        for name in self.shares:
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
+        if self.level not in get_args(Level):
+            raise ValueError(f"level is {self.level!r}; expected one of {', '.join(get_args(Level))}")
+
+    def fit(self, data: Store, out_dim: int) -> "GraphModelConfig":
+        self.check_edges(data.graphs)
+        return replace(
+            self.refit(data, out_dim),
+            node_features=spec_of(data, "node_features"),
+            edge_features=spec_of(data, "edge_features"),
+        )
+
+    def refit(self, data: Store, out_dim: int) -> "GraphModelConfig":
+        descriptors = FeatureSpec.of(data.graphs.graph_features)
+        return replace(self, graph_features=descriptors, level=data.manifest.level, out_dim=out_dim)
+
+    def check_edges(self, graphs: GraphBatch) -> None:
+        """Refuse graphs with edges of more than two nodes."""
+        if graphs.order != 2 or graphs.hyperedges.total:
+            raise ValueError(f"a {self.name} reads edges of two nodes; these graphs have larger ones: use tokengt")
+
+    @property
+    def num_descriptors(self) -> int:
+        return self.graph_features.width
+
+    @property
+    def decided(self) -> Sequence[str]:
+        return ("level", "out_dim")
+
+    @property
+    def float_features(self) -> Sequence[str]:
+        return tuple(name for name in ("node_features", "edge_features") if getattr(self, name).width)
+
+    @abstractmethod
+    def build(self) -> Model: ...
+
+
+class NodeEncoder(nn.Module):
+    """States of nodes at the start: embedded features, or one vector for all nodes that have none.
+
+    Shapes: [nodes, columns] -> [nodes, dim].
+    """
+
+    def __init__(self, spec: FeatureSpec, dim: int) -> None:
+        super().__init__()
+        self.features = FeatureEncoder("node_features", spec, dim)
+        self.blank = nn.Parameter(torch.ones(dim)) if spec == FeatureSpec() else None
+
+    def forward(self, batch: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        self.features.check(batch, batch.nodes)
+        states = self.features(batch.node_features)
+        if self.blank is not None:
+            return self.blank.expand(batch.num_nodes, -1)
+        assert isinstance(states, Tensor)
+        return states
+
+
+def read_rows(
+    level: Level,
+    batch: GraphBatch,
+    nodes: Float[Tensor, "nodes dim"],
+    graphs: Float[Tensor, "graphs width"],
+    descriptors: Float[Tensor, "graphs _"] | None,
+) -> Float[Tensor, "rows _"]:
+    """What a head reads: the graphs' rows, the nodes' rows, or for each listed edge the rows of its two nodes.
+
+    Embedded descriptors are added to the row of their graph, or to those of all its nodes.
+    """
+    if level == "graph":
+        return graphs if descriptors is None else graphs + descriptors
+    rows = nodes if descriptors is None else nodes + descriptors.index_select(0, batch.nodes.ids)
+    if level == "node":
+        return rows
+    first, second = batch.edge_index
+    return torch.cat([rows.index_select(0, first), rows.index_select(0, second)], 1)
+
+
+def graph_rows(batch: GraphBatch) -> Segments:
+    """One row per graph, as the check of descriptors wants it."""
+    return Segments.uniform(batch.num_graphs, 1)
+
+
+def mean_of_rows(rows: Float[Tensor, "nodes dim"], segments: Segments) -> Float[Tensor, "segments dim"]:
+    """The mean over each segment; zeros for one without rows."""
+    return segment_sum(rows, segments) / segments.lengths.clamp(min=1)[:, None]
+
+
+def initialise(model: nn.Module, std: float = 0.02) -> None:
+    """Where weights of Transformers start: linear maps and embeddings N(0, 0.02), biases zero, norms the identity."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
