@@ -44,7 +44,7 @@ class GraphormerConfig(GraphModelConfig):
         mlp_dim: hidden width of the MLP; None for dim.
         attention_dropout: of attention weights.
         max_degree: degrees above share the last row of their table.
-        max_distance: distances above share a row with nodes that no path joins.
+        max_distance: nodes farther apart are as nodes that no path joins: one bias for all, and no edge is read.
         path_edges: how many edges of a shortest path are read, from its beginning.
         mlp_head: Linear, GELU, LayerNorm, Linear (the authors' code) instead of one linear map.
         node_features: as the other fields, described in :class:`~tokengt.models.common.GraphModelConfig`.
@@ -183,8 +183,9 @@ class PairBias(nn.Module):
         # x_e . w_n for every edge e and step n: row e * steps + n.
         products = torch.einsum("ed,ndh->enh", edges, self.steps).flatten(0, 1)
         parts = products.index_select(0, on_path.edges * self.longest + on_path.steps)
-        count = hops.index_select(0, on_path.pairs).clamp(max=self.longest)
-        parts = parts.to(bias.dtype) * (on_path.shares.to(bias.dtype) / count)[:, None]
+        # A mean over N steps of means over the edges that can be each of them.
+        count = hops.index_select(0, on_path.pairs).clamp(max=self.longest) * on_path.alike
+        parts = parts.to(bias.dtype) / count[:, None]
         return bias.index_add(0, pairs.of_node_pairs.index_select(0, on_path.pairs), parts)
 
 

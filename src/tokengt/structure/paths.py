@@ -8,7 +8,7 @@ depend on how nodes are numbered.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int, Int8
+from jaxtyping import Int, Int8
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
@@ -16,19 +16,19 @@ from tokengt.batch import GraphBatch
 
 @dataclass(frozen=True, eq=False)
 class PathEdges:
-    """Every edge on a shortest path: between which nodes, as which step, and in which share.
+    """Every edge on a shortest path: between which nodes, as which step, and how many edges can be that step.
 
     Args:
         pairs: the ordered pair of nodes (i, j), as the row of a fact about pairs.
         steps: the place on the path, from 0.
         edges: the listed edge.
-        shares: 1 / (how many edges can be this step of this pair).
+        alike: how many edges can be this step of this pair.
     """
 
     pairs: Int[Tensor, " entries"]
     steps: Int[Tensor, " entries"]
     edges: Int[Tensor, " entries"]
-    shares: Float[Tensor, " entries"]
+    alike: Int[Tensor, " entries"]
 
 
 def path_edges(batch: GraphBatch, hops: Int8[Tensor, " pairs"], longest: int) -> PathEdges:
@@ -62,7 +62,7 @@ def path_edges(batch: GraphBatch, hops: Int8[Tensor, " pairs"], longest: int) ->
     steps, edges = _of(step, kept), _of(edge, kept)
     place = pairs * longest + steps
     alike = torch.bincount(place, minlength=1).index_select(0, place)
-    return PathEdges(pairs, steps, edges, 1 / alike.float())
+    return PathEdges(pairs, steps, edges, alike)
 
 
 def _each(

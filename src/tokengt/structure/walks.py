@@ -35,10 +35,11 @@ def return_probabilities(batch: GraphBatch, steps: int) -> Float32[Tensor, "node
         own = torch.arange(first, min(first + widest, nodes.max_length), device=batch.device)
         home = nodes.positions[:, None] == own
         row, column = torch.nonzero(home).unbind(1)
-        at = home.float()
+        # In float64, whose rounding does not show in float32: the order of the nodes is not to matter.
+        at = home.double()
         for step in range(steps):
             at = torch.sparse.mm(walk, at)
-            out[row, step] = at[row, column]
+            out[row, step] = at[row, column].float()
     return out
 
 
@@ -48,7 +49,7 @@ def _walk(batch: GraphBatch) -> Tensor:
     joined = torch.unique(torch.cat([pairs[0] * nodes + pairs[1], pairs[1] * nodes + pairs[0]]))
     source, target = joined // nodes, joined % nodes
     degree = torch.bincount(source, minlength=nodes)
-    share = 1 / degree.index_select(0, source).float()
+    share = 1 / degree.index_select(0, source).double()
     return torch.sparse_coo_tensor(
         torch.stack([source, target]), share, (nodes, nodes), is_coalesced=True, check_invariants=False
     )
