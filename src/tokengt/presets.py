@@ -191,8 +191,8 @@ def gps(paper: bool = False) -> GpsConfig:
     return GpsConfig(dim=384, num_layers=10, num_heads=16, **_molecules())
 
 
-# What `tokengt train --preset` takes. A name that ends in -paper is the model of a paper in its published size, the name
-# without it a model of this kind for a laptop. A preset that serves a single experiment, such as basis(), is not offered.
+# What `tokengt train --preset` takes. A name that ends in -paper is the model of a paper in its published size, and the
+# name without it a model of this kind for a laptop. Presets of a single experiment, such as basis(), are not offered.
 PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "small": small,
     "small-pretrained": small,

@@ -19,8 +19,8 @@ from tokengt.models.egt import EgtConfig
 from tokengt.models.gps import GpsConfig
 from tokengt.models.graphormer import GraphormerConfig
 from tokengt.models.grpe import GrpeConfig
-from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig
 from tokengt.models.kinds import KINDS, config_from_dict, load_model, register
+from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig
 from tokengt.models.passes import check_passes, run_passes
 from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 from tokengt.presets import PRESETS, small

@@ -98,7 +98,12 @@ def test_the_bias_of_a_path_by_hand() -> None:
     edges = torch.tensor([[10.0], [20.0], [30.0], [40.0]], dtype=torch.float64)
     graph = Graph(torch.zeros(4, 1), index, edges)
     config = GraphormerConfig(
-        dim=2, num_heads=1, max_distance=4, path_edges=5, edge_features=FeatureSpec(width=1), node_features=FeatureSpec(width=1)
+        dim=2,
+        num_heads=1,
+        max_distance=4,
+        path_edges=5,
+        edge_features=FeatureSpec(width=1),
+        node_features=FeatureSpec(width=1),
     )
     model = config.build().double()
     with torch.no_grad():

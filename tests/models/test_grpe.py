@@ -98,7 +98,9 @@ def test_nodes_interact_with_the_edge_between_them_by_hand() -> None:
     model = config.build().double()
     with torch.no_grad():
         # P of 0, 1, 2 steps, of no path and of the virtual node, for queries; those for keys and values follow.
-        for table, rows in zip(model.hops, ([0.1, 0.2, 0.3, 0.4, 0.5], [0.0] * 5, [1.0, 2.0, 3.0, 4.0, 5.0]), strict=True):
+        for table, rows in zip(
+            model.hops, ([0.1, 0.2, 0.3, 0.4, 0.5], [0.0] * 5, [1.0, 2.0, 3.0, 4.0, 5.0]), strict=True
+        ):
             table.weight.copy_(torch.tensor(rows)[:, None])
         for encoder, weight in zip(model.edges, (1.0, 0.5, 7.0), strict=True):
             encoder.linear.weight.fill_(weight)  # E^q = 2, E^k = 1, E^v = 14.
@@ -112,4 +114,6 @@ def test_nodes_interact_with_the_edge_between_them_by_hand() -> None:
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
     weights = torch.tensor([0.0, 0.0, 1.0, 0.25, 0.25, 0.5, 0.0, 1.0, 0.0], dtype=torch.float64)[:, None]
     heard = values(weights, relations, pairs).flatten()
-    torch.testing.assert_close(heard, torch.tensor([5.0, 0.25 * 5 + 0.25 * 1 + 0.5 * (2 + 14), 4.0], dtype=torch.float64))
+    torch.testing.assert_close(
+        heard, torch.tensor([5.0, 0.25 * 5 + 0.25 * 1 + 0.5 * (2 + 14), 4.0], dtype=torch.float64)
+    )

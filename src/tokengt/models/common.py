@@ -1,9 +1,9 @@
-"""What models of nodes and edges have in common: the fields that follow from the data, and the rows that a head reads."""
+"""What models of nodes and edges have in common: fields that follow from the data, and the rows that a head reads."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.data.store import Store
+from tokengt.interop.pyg import as_batch
 from tokengt.level import Level
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
@@ -90,6 +91,40 @@ class GraphModelConfig(ModelConfig):
     def build(self) -> Model: ...
 
 
+class GraphModel(Model):
+    """Packed graphs -> [graphs, out], [nodes, out] or [edges, out] by ``config.level``.
+
+    A subclass has the ``head`` and the ``graph_encoder`` that embeds descriptors, and says what states there are.
+    """
+
+    config: GraphModelConfig
+    graph_encoder: FeatureEncoder
+    head: nn.Module
+
+    @abstractmethod
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs width"]]:
+        """The last states of all nodes, and one vector per graph."""
+
+    def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
+        packed = as_batch(batch)
+        self.config.check_edges(packed)
+        self.graph_encoder.check(packed, Segments.uniform(packed.num_graphs, 1))
+        nodes, graphs = self.states(packed)
+        descriptors = self.graph_encoder(packed.graph_features)
+        out: Tensor = self.head(read_rows(self.config.level, packed, nodes, graphs, descriptors))
+        return out
+
+    def embed(self, batch: Any) -> Float[Tensor, "graphs width"]:
+        """The vector of each graph, before descriptors are added."""
+        packed = as_batch(batch)
+        self.config.check_edges(packed)
+        return self.states(packed)[1]
+
+    @property
+    def embedding_width(self) -> int:
+        return self.config.dim
+
+
 class NodeEncoder(nn.Module):
     """States of nodes at the start: embedded features, or one vector for all nodes that have none.
 
@@ -130,14 +165,10 @@ def read_rows(
     return torch.cat([rows.index_select(0, first), rows.index_select(0, second)], 1)
 
 
-def graph_rows(batch: GraphBatch) -> Segments:
-    """One row per graph, as the check of descriptors wants it."""
-    return Segments.uniform(batch.num_graphs, 1)
-
-
-def mean_of_rows(rows: Float[Tensor, "nodes dim"], segments: Segments) -> Float[Tensor, "segments dim"]:
-    """The mean over each segment; zeros for one without rows."""
-    return segment_sum(rows, segments) / segments.lengths.clamp(min=1)[:, None]
+def pooled(rows: Float[Tensor, "nodes dim"], segments: Segments, pooling: str) -> Float[Tensor, "segments dim"]:
+    """The "sum" over each segment, or its "mean"; zeros for one without rows."""
+    total = segment_sum(rows, segments)
+    return total if pooling == "sum" else total / segments.lengths.clamp(min=1)[:, None]
 
 
 def initialise(model: nn.Module, std: float = 0.02) -> None:

@@ -22,11 +22,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.interop.pyg import as_batch
-from tokengt.models.common import GraphModelConfig, NodeEncoder, graph_rows, initialise, read_rows
-from tokengt.models.contract import Description, Model
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, initialise
+from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads
+from tokengt.models.pairs import Pairs, check_distance, feed_forward, heads_in_buckets, out_of_heads
 from tokengt.structure.facts import HopDistances, StructureFact, fact_of
 
 # Between which numbers products of queries and keys are clipped, as in the authors' code.
@@ -61,13 +60,13 @@ class EgtConfig(GraphModelConfig):
     max_distance: int = 16
     counts: ClassVar[tuple[str, ...]] = (
         *("dim", "num_layers", "out_dim", "num_heads", "edge_dim", "mlp_ratio"),
-        *("virtual_nodes", "max_distance"),
+        "virtual_nodes",
     )
     shares: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        HopDistances(self.max_distance)
+        check_distance(self.max_distance)
 
     def facts(self) -> Sequence[StructureFact]:
         return (HopDistances(self.max_distance),)
@@ -87,8 +86,8 @@ class EgtConfig(GraphModelConfig):
         return Description(self.name, summary, details, ("graph-transformer",))
 
 
-class Egt(Model):
-    """Packed graphs -> [graphs, out], [nodes, out] or [edges, out] by ``config.level``."""
+class Egt(GraphModel):
+    """Graphs are read off their virtual nodes, side by side."""
 
     config: EgtConfig
 
@@ -112,17 +111,6 @@ class Egt(Model):
         initialise(self)
         nn.init.normal_(self.virtual_nodes)
 
-    def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
-        packed = as_batch(batch)
-        nodes, graphs = self._states(packed)
-        descriptors = self.graph_encoder(packed.graph_features)
-        out: Tensor = self.head(read_rows(self.config.level, packed, nodes, graphs, descriptors))
-        return out
-
-    def embed(self, batch: Any) -> Float[Tensor, "graphs width"]:
-        """The states of the virtual nodes, side by side."""
-        return self._states(as_batch(batch))[1]
-
     @property
     def embedding_width(self) -> int:
         return self.config.virtual_nodes * self.config.dim
@@ -130,21 +118,13 @@ class Egt(Model):
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.layers)
 
-    def _states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs width"]]:
-        """The last states of nodes, and those of each graph's virtual nodes."""
-        self.config.check_edges(batch)
-        self.graph_encoder.check(batch, graph_rows(batch))
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs width"]]:
         pairs = Pairs(batch, self.config.virtual_nodes)
-        nodes = self.node_encoder(batch)
-        virtual = self.virtual_nodes.repeat(batch.num_graphs, 1).to(nodes.dtype)
-        states = nodes.new_zeros(pairs.tokens.total, nodes.shape[1])
-        states = states.index_copy(0, pairs.node_rows, nodes).index_copy(0, pairs.virtual_rows, virtual)
+        states = pairs.joined(self.node_encoder(batch), self.virtual_nodes)
         channels = self.channels(batch, pairs)
         for layer in self.layers:
             states, channels = layer(states, channels, pairs)
-        states = self.norm(states)
-        graphs = states.index_select(0, pairs.virtual_rows).view(batch.num_graphs, -1)
-        return states.index_select(0, pairs.node_rows), graphs
+        return pairs.parted(self.norm(states))
 
 
 class EdgeChannels(nn.Module):

@@ -1,7 +1,7 @@
 """GPS (Rampášek et al., NeurIPS 2022), a graph Transformer beside message passing, on PyTorch Geometric's ``GPSConv``.
 
 A node starts with its features and the probabilities that a random walk returns to it (the paper's RWSE), both mapped
-to the model's width and added. Each layer passes messages along edges and attends to all nodes of the graph, side by side:
+to the model's width and added. Each layer passes messages along edges and, beside that, attends to the whole graph:
 
     h <- norm(h + GINE(h, e)) + norm(h + attention(h)),    h <- norm(h + MLP(h)),
 
@@ -16,12 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.interop.pyg import as_batch
-from tokengt.models.common import GraphModelConfig, NodeEncoder, graph_rows, mean_of_rows, read_rows
-from tokengt.models.contract import Description, Model
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, pooled
+from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pyg import batch_norm, pyg_layers
-from tokengt.ragged import segment_sum
 from tokengt.structure.facts import StructureFact, WalkReturns, fact_of
 
 
@@ -73,8 +71,8 @@ class GpsConfig(GraphModelConfig):
         return Description(self.name, summary, {"layers": size}, ("graph-transformer", "message-passing"))
 
 
-class Gps(Model):
-    """Packed graphs -> [graphs, out], [nodes, out] or [edges, out] by ``config.level``."""
+class Gps(GraphModel):
+    """Graphs are the mean (or the sum, by ``config.pooling``) of their nodes."""
 
     config: GpsConfig
 
@@ -89,32 +87,11 @@ class Gps(Model):
         self.layers = nn.ModuleList([gps_layer(config) for _ in range(config.num_layers)])
         self.head = nn.Linear(dim * (2 if config.level == "edge" else 1), config.out_dim)
 
-    def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
-        packed = as_batch(batch)
-        states = self._states(packed)
-        descriptors = self.graph_encoder(packed.graph_features)
-        out: Tensor = self.head(read_rows(self.config.level, packed, states, self._pooled(states, packed), descriptors))
-        return out
-
-    def embed(self, batch: Any) -> Float[Tensor, "graphs dim"]:
-        """The mean (or the sum, by ``config.pooling``) of the nodes' states."""
-        packed = as_batch(batch)
-        return self._pooled(self._states(packed), packed)
-
-    @property
-    def embedding_width(self) -> int:
-        return self.config.dim
-
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.layers)
 
-    def _pooled(self, states: Float[Tensor, "nodes dim"], batch: GraphBatch) -> Float[Tensor, "graphs dim"]:
-        return (segment_sum if self.config.pooling == "sum" else mean_of_rows)(states, batch.nodes)
-
-    def _states(self, batch: GraphBatch) -> Float[Tensor, "nodes dim"]:
-        self.config.check_edges(batch)
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
         self.edge_encoder.check(batch, batch.edges)
-        self.graph_encoder.check(batch, graph_rows(batch))
         states = self.node_encoder(batch)
         walks = fact_of(batch, WalkReturns(self.config.walk_steps))
         states = states + self.walks(walks.to(states.dtype))
@@ -124,7 +101,7 @@ class Gps(Model):
             edges = states.new_zeros(batch.num_edges, states.shape[1])
         for layer in self.layers:
             states = layer(states, batch.edge_index, batch.nodes.ids, edge_attr=edges.to(states.dtype))
-        return states
+        return states, pooled(states, batch.nodes, self.config.pooling)
 
 
 def gps_layer(config: GpsConfig) -> nn.Module:

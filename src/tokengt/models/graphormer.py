@@ -23,11 +23,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.interop.pyg import as_batch
-from tokengt.models.common import GraphModelConfig, NodeEncoder, graph_rows, initialise, read_rows
-from tokengt.models.contract import Description, Model
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, initialise
+from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, biased_attention, feed_forward
+from tokengt.models.pairs import Pairs, biased_attention, check_distance, feed_forward
 from tokengt.structure.facts import HopDistances, StructureFact, fact_of
 from tokengt.structure.paths import path_edges
 
@@ -62,13 +61,13 @@ class GraphormerConfig(GraphModelConfig):
     mlp_head: bool = False
     counts: ClassVar[tuple[str, ...]] = (
         *("dim", "num_layers", "out_dim", "num_heads", "mlp_dim"),
-        *("max_degree", "max_distance", "path_edges"),
+        *("max_degree", "path_edges"),
     )
     shares: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        HopDistances(self.max_distance)
+        check_distance(self.max_distance)
 
     def facts(self) -> Sequence[StructureFact]:
         return (HopDistances(self.max_distance),)
@@ -87,8 +86,8 @@ class GraphormerConfig(GraphModelConfig):
         return Description(self.name, summary, {"layers": size}, ("graph-transformer",))
 
 
-class Graphormer(Model):
-    """Packed graphs -> [graphs, out], [nodes, out] or [edges, out] by ``config.level``."""
+class Graphormer(GraphModel):
+    """Graphs are read off their virtual nodes."""
 
     config: GraphormerConfig
 
@@ -113,42 +112,21 @@ class Graphormer(Model):
         initialise(self)
         nn.init.normal_(self.virtual_node, std=0.02)
 
-    def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
-        packed = as_batch(batch)
-        nodes, graphs = self._states(packed)
-        descriptors = self.graph_encoder(packed.graph_features)
-        out: Tensor = self.head(read_rows(self.config.level, packed, nodes, graphs, descriptors))
-        return out
-
-    def embed(self, batch: Any) -> Float[Tensor, "graphs dim"]:
-        """The state of the virtual node."""
-        return self._states(as_batch(batch))[1]
-
-    @property
-    def embedding_width(self) -> int:
-        return self.config.dim
-
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.blocks)
 
-    def _states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
-        """The last states of nodes and of virtual nodes."""
-        self.config.check_edges(batch)
-        self.graph_encoder.check(batch, graph_rows(batch))
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
         pairs = Pairs(batch, virtual=1)
         most = self.config.max_degree
         nodes = self.node_encoder(batch)
         source, target = batch.edge_index
         nodes = nodes + self.in_degree(degrees(target, batch.num_nodes).clamp(max=most))
         nodes = nodes + self.out_degree(degrees(source, batch.num_nodes).clamp(max=most))
-        states = nodes.new_zeros(pairs.tokens.total, nodes.shape[1])
-        states = states.index_copy(0, pairs.node_rows, nodes)
-        states = states.index_copy(0, pairs.virtual_rows, self.virtual_node.expand(batch.num_graphs, -1).to(nodes.dtype))
+        states = pairs.joined(nodes, self.virtual_node)
         bias = pairs.only_real(pairs.matrices(self.bias(batch, pairs)))
         for block in self.blocks:
             states = block(states, bias, pairs)
-        states = self.norm(states)
-        return states.index_select(0, pairs.node_rows), states.index_select(0, pairs.virtual_rows)
+        return pairs.parted(self.norm(states))
 
 
 class PairBias(nn.Module):

@@ -1,4 +1,4 @@
-"""GRPE, Graph Relative Positional Encoding (Park et al., 2022): distances and edges speak with queries, keys and values.
+"""GRPE, Graph Relative Positional Encoding (Park et al., 2022): distances and edges act on queries, keys and values.
 
 There is one virtual node per graph. For nodes i and j at distance d and with the edge e between them,
 
@@ -20,11 +20,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.interop.pyg import as_batch
-from tokengt.models.common import GraphModelConfig, NodeEncoder, graph_rows, initialise, read_rows
-from tokengt.models.contract import Description, Model
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, initialise
+from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads
+from tokengt.models.pairs import Pairs, check_distance, feed_forward, heads_in_buckets, out_of_heads
 from tokengt.structure.distances import LONGEST
 from tokengt.structure.facts import HopDistances, StructureFact, fact_of
 
@@ -54,12 +53,12 @@ class GrpeConfig(GraphModelConfig):
     mlp_dim: int | None = None
     attention_dropout: float = 0.1
     max_distance: int = 5
-    counts: ClassVar[tuple[str, ...]] = ("dim", "num_layers", "out_dim", "num_heads", "mlp_dim", "max_distance")
+    counts: ClassVar[tuple[str, ...]] = ("dim", "num_layers", "out_dim", "num_heads", "mlp_dim")
     shares: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        HopDistances(self.max_distance)
+        check_distance(self.max_distance)
 
     def facts(self) -> Sequence[StructureFact]:
         return (HOPS,)
@@ -97,8 +96,8 @@ class Relations:
     edges: Float[Tensor, "3 edges heads head_dim"] | None
 
 
-class Grpe(Model):
-    """Packed graphs -> [graphs, out], [nodes, out] or [edges, out] by ``config.level``."""
+class Grpe(GraphModel):
+    """Graphs are read off their virtual nodes."""
 
     config: GrpeConfig
 
@@ -118,21 +117,6 @@ class Grpe(Model):
         initialise(self)
         nn.init.normal_(self.virtual_node, std=0.02)
 
-    def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
-        packed = as_batch(batch)
-        nodes, graphs = self._states(packed)
-        descriptors = self.graph_encoder(packed.graph_features)
-        out: Tensor = self.head(read_rows(self.config.level, packed, nodes, graphs, descriptors))
-        return out
-
-    def embed(self, batch: Any) -> Float[Tensor, "graphs dim"]:
-        """The state of the virtual node."""
-        return self._states(as_batch(batch))[1]
-
-    @property
-    def embedding_width(self) -> int:
-        return self.config.dim
-
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.blocks)
 
@@ -149,24 +133,17 @@ class Grpe(Model):
             kinds,
             pairs.of_nodes(*batch.edge_index),
             pairs.node_rows.index_select(0, batch.edge_index.flatten()).view(2, -1),
-            torch.stack([table.weight for table in self.hops]).view(shape),
+            torch.stack([table.get_parameter("weight") for table in self.hops]).view(shape),
             None if edges[0] is None else torch.stack(edges).view(shape),
         )
 
-    def _states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
-        """The last states of nodes and of virtual nodes."""
-        self.config.check_edges(batch)
-        self.graph_encoder.check(batch, graph_rows(batch))
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
         pairs = Pairs(batch, virtual=1)
-        nodes = self.node_encoder(batch)
-        virtual = self.virtual_node.expand(batch.num_graphs, -1).to(nodes.dtype)
-        states = nodes.new_zeros(pairs.tokens.total, nodes.shape[1])
-        states = states.index_copy(0, pairs.node_rows, nodes).index_copy(0, pairs.virtual_rows, virtual)
+        states = pairs.joined(self.node_encoder(batch), self.virtual_node)
         relations = self.relations(batch, pairs)
         for block in self.blocks:
             states = block(states, relations, pairs)
-        states = self.norm(states)
-        return states.index_select(0, pairs.node_rows), states.index_select(0, pairs.virtual_rows)
+        return pairs.parted(self.norm(states))
 
 
 class GrpeBlock(nn.Module):
@@ -192,12 +169,11 @@ class GrpeBlock(nn.Module):
     ) -> Float[Tensor, "tokens dim"]:
         """z_i of every token."""
         rows = qkv.chunk(3, 1)
-        query, key = (x.unflatten(1, (self.heads, -1)) for x in rows[:2])
+        query, key = (x.view(len(x), self.heads, -1) for x in rows[:2])
         bias = pairs.matrices(interactions(query, key, relations, pairs))
         parts = [heads_in_buckets(x, self.heads, pairs.tokens) for x in rows]
         scores = [
-            (q @ k.transpose(2, 3) + b) * q.shape[3] ** -0.5
-            for q, k, b in zip(parts[0], parts[1], bias, strict=True)
+            (q @ k.transpose(2, 3) + b) * q.shape[3] ** -0.5 for q, k, b in zip(parts[0], parts[1], bias, strict=True)
         ]
         dropout = self.attention_dropout if self.training else 0.0
         weights = [F.dropout(score.softmax(-1), dropout) for score in pairs.only_real(scores)]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.ragged import Bucket, Segments, interleave, into_buckets, out_of_buckets, reorder
-from tokengt.structure.distances import check_pairs
+from tokengt.structure.distances import LONGEST, check_pairs
 
 
 @final
@@ -34,9 +34,22 @@ class Pairs:
         self.tokens, (self.virtual_rows, self.node_rows) = interleave([extra, batch.nodes])
         self.segments = self.tokens.pairs
 
-    def of_nodes(
-        self, first: Int[Tensor, " chosen"], second: Int[Tensor, " chosen"]
-    ) -> Int[Tensor, " chosen"]:
+    def joined(
+        self, nodes: Float[Tensor, "nodes dim"], virtual: Float[Tensor, "virtual dim"]
+    ) -> Float[Tensor, "tokens dim"]:
+        """Rows of all tokens: those of nodes, and the same few for every graph's virtual nodes."""
+        rows = nodes.new_zeros(self.tokens.total, nodes.shape[1])
+        rows = rows.index_copy(0, self.node_rows, nodes)
+        return rows.index_copy(0, self.virtual_rows, virtual.repeat(self.tokens.count, 1).to(nodes.dtype))
+
+    def parted(
+        self, rows: Float[Tensor, "tokens dim"]
+    ) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs width"]]:
+        """The rows of nodes, and for every graph those of its virtual nodes side by side."""
+        virtual = rows.index_select(0, self.virtual_rows).view(self.tokens.count, -1)
+        return rows.index_select(0, self.node_rows), virtual
+
+    def of_nodes(self, first: Int[Tensor, " chosen"], second: Int[Tensor, " chosen"]) -> Int[Tensor, " chosen"]:
         """Rows of the pairs of these nodes, which are numbered over the batch; each two are of one graph."""
         graph = self._nodes.ids.index_select(0, first)
         place = self._nodes.positions + self.virtual
@@ -152,6 +165,12 @@ def biased_attention(
         weights = F.dropout(scores.softmax(-1), dropout)
         out.append(weights.to(value.dtype) @ value)
     return out_of_heads(out, pairs.tokens)
+
+
+def check_distance(most: int) -> None:
+    """Refuse a ``max_distance`` that is longer than distances are kept."""
+    if not 1 <= most <= LONGEST:
+        raise ValueError(f"max_distance is {most}; expected 1 to {LONGEST}")
 
 
 def feed_forward(dim: int, hidden: int, activation: nn.Module) -> nn.Sequential:

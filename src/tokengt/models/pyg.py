@@ -1,4 +1,4 @@
-"""PyTorch Geometric's layers, imported when a model that is made of them is built: the other models do not need them."""
+"""PyTorch Geometric's layers, imported when a model that is made of them is built: other models do not need them."""
 
 from typing import Any
 

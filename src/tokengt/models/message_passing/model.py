@@ -15,14 +15,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.interop.pyg import as_batch
-from tokengt.models.common import GraphModelConfig, graph_rows, mean_of_rows, read_rows
-from tokengt.models.contract import Description, Model
+from tokengt.models.common import GraphModel, GraphModelConfig, pooled
+from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.message_passing.rounds import GcnRound, gat_round, gin_round
 from tokengt.models.message_passing.virtual_node import VirtualNode
 from tokengt.models.pyg import batch_norm
-from tokengt.ragged import segment_sum
 
 
 @dataclass(frozen=True)
@@ -119,8 +117,8 @@ class GatConfig(MessagePassingConfig):
         return {**super().meanings(), "num_heads": self.num_heads}
 
 
-class MessagePassing(Model):
-    """Packed graphs -> [graphs, out], [nodes, out] or [edges, out] by ``config.level``."""
+class MessagePassing(GraphModel):
+    """Graphs are the mean (or the sum, by ``config.pooling``) of their nodes."""
 
     config: MessagePassingConfig
 
@@ -141,29 +139,10 @@ class MessagePassing(Model):
             if isinstance(module, nn.Embedding):
                 nn.init.xavier_uniform_(module.weight)
 
-    def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
-        packed = as_batch(batch)
-        states = self._states(packed)
-        descriptors = self.graph_encoder(packed.graph_features)
-        out: Tensor = self.head(read_rows(self.config.level, packed, states, self._pooled(states, packed), descriptors))
-        return out
-
-    def embed(self, batch: Any) -> Float[Tensor, "graphs dim"]:
-        """The mean (or the sum, by ``config.pooling``) of the nodes' states."""
-        packed = as_batch(batch)
-        return self._pooled(self._states(packed), packed)
-
-    @property
-    def embedding_width(self) -> int:
-        return self.config.dim
-
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.layers)
 
-    def _pooled(self, states: Float[Tensor, "nodes dim"], batch: GraphBatch) -> Float[Tensor, "graphs dim"]:
-        return (segment_sum if self.config.pooling == "sum" else mean_of_rows)(states, batch.nodes)
-
-    def _states(self, batch: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
         self._check(batch)
         states = self.node_encoder(batch.node_features)
         if self.blank is not None:
@@ -176,13 +155,10 @@ class MessagePassing(Model):
             if place < len(self.exchanges):
                 spoken = self.exchanges[place](states, spoken, batch.nodes)
             states = layer(states, batch)
-        assert isinstance(states, Tensor)
-        return states
+        return states, pooled(states, batch.nodes, self.config.pooling)
 
     def _check(self, batch: GraphBatch) -> None:
-        self.config.check_edges(batch)
         self.node_encoder.check(batch, batch.nodes)
-        self.graph_encoder.check(batch, graph_rows(batch))
         for layer in self.layers:
             assert isinstance(layer, Layer)
             layer.edge_encoder.check(batch, batch.edges)

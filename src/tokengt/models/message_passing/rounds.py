@@ -50,5 +50,5 @@ class GcnRound(nn.Module):
         scale = degree.rsqrt()
         share = scale.index_select(0, source) * scale.index_select(0, target)
         messages = F.relu(mapped.index_select(0, source) + edges) * share[:, None]
-        own = F.relu(mapped + self.root) / degree[:, None]
+        own: Tensor = F.relu(mapped + self.root) / degree[:, None]
         return own.index_add(0, target, messages.to(own.dtype))
