@@ -153,33 +153,38 @@ class GraphBatch:
         if len(chosen) == len(self) and torch.equal(chosen, torch.arange(len(self))):
             # Training on the nodes of a single graph selects all graphs at every step, so nothing needs to be copied.
             return self
-        # The places on the data's own device: the segments below index with them there.
-        on_device = to_device(chosen, self.device)
-        node_rows, nodes = self.nodes.take(chosen, on_device)
-        edge_rows, edges = self.edges.take(chosen, on_device)
-        if self.hyperedges.total:
-            hyper_rows, hyperedges = self.hyperedges.take(chosen, on_device)
-            member_rows, incidences = self.member_numbers.entries.take(chosen, on_device)
-            members = self.members.chosen(self.hyperedges.host_rows(chosen))
+        return self.cut(Cut(chosen, to_device(chosen, self.device)))
+
+    def cut(self, cut: Cut) -> "GraphBatch":
+        """The graphs of a cut, with the facts that are known of them."""
+        nodes, edges, hyperedges = self.nodes, self.edges, self.hyperedges
+        if hyperedges.total:
+            hyper = {
+                "hyperedges": cut.packed(hyperedges),
+                "members": self.members.chosen(hyperedges.host_rows(cut.chosen)),
+                "member_numbers": cut.numbers(self.member_numbers),
+                "hyperedge_features": _rows(self.hyperedge_features, cut.rows(hyperedges)),
+            }
         else:
             # Most data has no hyperedges, and then nothing needs to be looked up.
-            hyperedges = incidences = Segments.uniform(len(chosen), 0, self.device)
-            members = Segments.uniform(0, 0, self.device)
-            hyper_rows = member_rows = on_device[:0]
+            none = Segments.uniform(len(cut.there), 0, self.device)
+            numbers = self.member_numbers.take(cut.there[:0], none, cut.packed(nodes))
+            hyper = {
+                "hyperedges": none,
+                "members": Segments.uniform(0, 0, self.device),
+                "member_numbers": numbers,
+                "hyperedge_features": None if self.hyperedge_features is None else self.hyperedge_features[:0],
+            }
         fields = {
-            "nodes": nodes,
-            "node_features": _rows(self.node_features, node_rows),
-            "edges": edges,
-            "edge_numbers": self.edge_numbers.take(edge_rows, edges, nodes),
-            "edge_features": _rows(self.edge_features, edge_rows),
-            "hyperedges": hyperedges,
-            "members": members,
-            "member_numbers": self.member_numbers.take(member_rows, incidences, nodes),
-            "hyperedge_features": _rows(self.hyperedge_features, hyper_rows),
-            "graph_features": _rows(self.graph_features, on_device),
-            "extras": tuple(self.extras[place] for place in chosen.tolist()) if self.extras else (),
+            "nodes": cut.packed(nodes),
+            "node_features": _rows(self.node_features, cut.rows(nodes)),
+            "edges": cut.packed(edges),
+            "edge_numbers": cut.numbers(self.edge_numbers),
+            "edge_features": _rows(self.edge_features, cut.rows(edges)),
+            **hyper,
+            "graph_features": _rows(self.graph_features, cut.there),
+            "extras": tuple(self.extras[place] for place in cut.chosen.tolist()) if self.extras else (),
         }
-        cut = Cut(chosen, on_device, self.nodes, node_rows, edge_rows)
         return _known(fields, {n: fact.select(cut, fields) for n, fact in self.facts.items() if fact.holds_in(self)})
 
     def to(self, device: torch.device | str) -> "GraphBatch":

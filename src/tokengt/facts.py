@@ -9,7 +9,6 @@ and how they are computed, is in :mod:`tokengt.structure.facts`.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, final
 
 import torch
@@ -28,28 +27,37 @@ STRUCTURE = ("edge_numbers", "member_numbers")
 Fields = Mapping[str, Any]
 
 
-@final
 class Cut:
-    """Which rows a selection of graphs takes: ``chosen`` are the graphs' places on the CPU, ``there`` on the device."""
+    """A selection of graphs: their places on the CPU (``chosen``) and on the device of the data (``there``).
 
-    def __init__(
-        self,
-        chosen: Int[Tensor, " chosen"],
-        there: Int[Tensor, " chosen"],
-        nodes: Segments,
-        node_rows: Int[Tensor, " nodes"],
-        edge_rows: Int[Tensor, " edges"],
-    ) -> None:
+    Rows of other kinds (nodes, edges, ...) come along with their graphs. Everything here is looked up by the data's own
+    segments of that kind, and computed once, when it is first asked for.
+    """
+
+    def __init__(self, chosen: Int[Tensor, " chosen"], there: Int[Tensor, " chosen"]) -> None:
         self.chosen = chosen
         self.there = there
-        self.node_rows = node_rows
-        self.edge_rows = edge_rows
-        self._nodes = nodes
+        self._taken: dict[Segments, tuple[Int[Tensor, " rows"], Segments]] = {}
 
-    @cached_property
-    def pair_rows(self) -> Int[Tensor, " pairs"]:
-        """Rows of ordered pairs of nodes; computed only when a fact has one row per pair."""
-        return self._nodes.pairs.take(self.chosen, self.there)[0]
+    def rows(self, segments: Segments) -> Int[Tensor, " rows"]:
+        """Which of the rows in ``segments`` are taken, in their new order."""
+        return self._take(segments)[0]
+
+    def packed(self, segments: Segments) -> Segments:
+        """Where they lie when packed anew."""
+        return self._take(segments)[1]
+
+    def numbers(self, index: LocalIndex) -> LocalIndex:
+        """The entries of an index that come along, naming the rows that do."""
+        return index.take(self.rows(index.entries), self.packed(index.entries), self.packed(index.rows))
+
+    def _take(self, segments: Segments) -> tuple[Int[Tensor, " rows"], Segments]:
+        if segments not in self._taken:
+            self._taken[segments] = self._taken_from(segments)
+        return self._taken[segments]
+
+    def _taken_from(self, segments: Segments) -> tuple[Int[Tensor, " rows"], Segments]:
+        return segments.take(self.chosen, self.there)
 
 
 class Fact(ABC):
@@ -90,7 +98,8 @@ class Rows(Fact):
     about: tuple[str, ...] = STRUCTURE
 
     def select(self, cut: Cut, fields: Fields) -> "Rows":
-        places = cut.node_rows if self.per == "node" else cut.pair_rows
+        nodes = _nodes_of(self.source)
+        places = cut.rows(nodes if self.per == "node" else nodes.pairs)
         return Rows(self.per, self.rows.index_select(0, places), sources(STRUCTURE, fields))
 
     def moved(self, fields: Fields) -> "Rows":
@@ -127,11 +136,8 @@ class MergedEdges(Fact):
         return self.owners.packed
 
     def select(self, cut: Cut, fields: Fields) -> "MergedEdges":
-        rows, segments = self.segments.take(cut.chosen, cut.there)
-        edges: Segments = fields["edges"]
-        firsts = self.firsts.take(rows, segments, edges)
-        owners = self.owners.take(cut.edge_rows, edges, segments)
-        return MergedEdges(firsts, owners, segments, sources(self.about, fields))
+        firsts, owners = cut.numbers(self.firsts), cut.numbers(self.owners)
+        return MergedEdges(firsts, owners, cut.packed(self.segments), sources(self.about, fields))
 
     def moved(self, fields: Fields) -> "MergedEdges":
         edges: Segments = fields["edges"]
@@ -189,6 +195,13 @@ class CategoryBounds(Fact):
 def sources(about: tuple[str, ...], fields: Fields) -> tuple[object, ...]:
     """The values that a fact about these fields is computed from."""
     return tuple(fields[name] for name in about)
+
+
+def _nodes_of(source: tuple[object, ...]) -> Segments:
+    """The segments of the nodes that a fact about the structure was computed from."""
+    edge_numbers = source[STRUCTURE.index("edge_numbers")]
+    assert isinstance(edge_numbers, LocalIndex)
+    return edge_numbers.rows
 
 
 def _column_bounds(features: Shaped[Tensor, "rows _"]) -> CategoryRange | None:

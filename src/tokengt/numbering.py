@@ -31,8 +31,10 @@ class LocalIndex:
         *,
         local: Integer[Tensor, "*lists entries"] | None = None,
         packed: Int[Tensor, "*lists entries"] | None = None,
+        clamped: bool = False,
     ) -> None:
         assert local is not None or packed is not None, "one of the two numberings must be given"
+        self._clamped = clamped
         self.entries = entries
         self.rows = rows
         self._local = local
@@ -52,6 +54,8 @@ class LocalIndex:
         if self._packed is None:
             assert self._local is not None
             self._packed = self._local + self._starts() if self._local.shape[-1] else self._local.long()
+            if self._clamped:
+                self._packed.clamp_(max=max(self.rows.total - 1, 0))
         return self._packed
 
     def _starts(self) -> Int[Tensor, " entries"]:
@@ -71,9 +75,14 @@ class LocalIndex:
         """Whichever numbering exists already, for properties that both have in common."""
         return self.local if self._packed is None else self._packed
 
-    def take(self, places: Int[Tensor, " chosen"], entries: Segments, rows: Segments) -> "LocalIndex":
-        """The entries at ``places``, whose graphs now lie at ``entries`` and ``rows``."""
-        return LocalIndex(entries, rows, local=self.local.index_select(-1, places))
+    def take(
+        self, places: Int[Tensor, " chosen"], entries: Segments, rows: Segments, *, clamped: bool = False
+    ) -> "LocalIndex":
+        """The entries at ``places``, whose graphs now lie at ``entries`` and ``rows``.
+
+        ``clamped``: some of them name no row of their graph, and are to name any row there is when counted over all.
+        """
+        return LocalIndex(entries, rows, local=self.local.index_select(-1, places), clamped=clamped)
 
     def moved(self, entries: Segments, rows: Segments) -> "LocalIndex":
         """The same index on another device: ``entries`` and ``rows`` are this index's own, moved there."""

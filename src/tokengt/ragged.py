@@ -71,10 +71,9 @@ class Segments:
     @classmethod
     def uniform(cls, count: int, length: int, device: torch.device | str | None = None) -> "Segments":
         """``count`` segments of the same length."""
-        if length == 0:
-            host = torch.zeros(count + 1, dtype=torch.int64)
-            return cls(host if device is None else to_device(host, device), host)
-        return cls.from_lengths(torch.full((count,), length, dtype=torch.int64), device)
+        host = torch.arange(count + 1) * length
+        # Counted on the device too: nothing is copied, so that this can be a part of recorded work.
+        return cls(host if device is None else torch.arange(count + 1, device=device) * length, host)
 
     def to(self, device: torch.device | str) -> "Segments":
         return Segments(to_device(self.host, device), self.host)
@@ -284,8 +283,10 @@ def out_of_buckets(parts: Sequence[Float[Tensor, "_ _ *rest"]], segments: Segmen
 
 def interleave(parts: Sequence[Segments]) -> tuple[Segments, list[Int[Tensor, " _"]]]:
     """Segments whose run s holds run s of every part, one part after another; and each part's rows in them."""
-    lengths = torch.stack([part.host_lengths for part in parts]).sum(0)
-    together = Segments.from_lengths(lengths, parts[0].offsets.device)
+    # Offsets are sums of lengths, so those of all parts together are sums of the parts' offsets.
+    host = torch.stack([part.host for part in parts]).sum(0)
+    on_host = all(part.offsets is part.host for part in parts)
+    together = Segments(host if on_host else torch.stack([part.offsets for part in parts]).sum(0), host)
     start, rows = together.starts, []
     for part in parts:
         rows.append(part.placed(start))

@@ -24,7 +24,7 @@ from tokengt.presets import small
 from tokengt.training import checkpoint, loop
 from tokengt.training.checkpoint import read_newest
 from tokengt.training.config import TrainingConfig
-from tokengt.training.loop import State, Trainer, step_seed
+from tokengt.training.loop import State, Trainer, step_seeds
 from tokengt.training.parts import Parts, cut
 from tokengt.training.progress import Progress
 from tokengt.training.stopping import stopping
@@ -224,12 +224,18 @@ def test_a_loss_that_is_no_number_ends_training_with_a_sentence(data: tuple[Part
         trainer(data, config).run()
 
 
+def one_seed(seed: int, step: int, rank: int) -> int:
+    (only,) = step_seeds(seed, step, 1, rank)
+    return only
+
+
 def test_step_seeds_differ_by_every_part_of_their_key() -> None:
     keys = [(seed, step, rank) for seed in (0, 1, 2**40) for step in range(20) for rank in range(3)]
-    seeds = [step_seed(*key) for key in keys]
+    seeds = [one_seed(*key) for key in keys]
     assert len(set(seeds)) == len(keys)
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert seeds == [step_seed(*key) for key in keys]
+    assert seeds == [one_seed(*key) for key in keys]
+    assert step_seeds(1, 5, 3, 2) == [one_seed(1, step, 2) for step in (5, 6, 7)]
 
 
 def test_a_state_survives_json() -> None:
@@ -274,7 +280,7 @@ def test_chance_is_a_function_of_the_seed_and_the_step() -> None:
     for seed in (0, 5):
         _, module, _ = trained(replace(PLAIN, batch_size=4), module=(noisy := Noisy()), seed=seed)
         assert module is noisy
-        assert noisy.drawn == [drawn_after(step_seed(seed, step, 0)) for step in range(9)]
+        assert noisy.drawn == [drawn_after(one_seed(seed, step, 0)) for step in range(9)]
 
 
 def test_every_epoch_has_an_order_of_its_own_by_the_seed() -> None:

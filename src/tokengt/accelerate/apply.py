@@ -18,7 +18,7 @@ def accelerate(
     *,
     device: torch.device | str,
     compile: bool = True,
-    record: bool = False,
+    kernels: bool = False,
     backend: str = "inductor",
 ) -> M:
     """A module that computes what ``model`` does, faster, with the same weights.
@@ -32,31 +32,19 @@ def accelerate(
         model: any module. Without an :class:`Encoder` in it, or with nothing to do, it is returned itself.
         device: where it is going to run; it need not lie there yet.
         compile: put the blocks through ``torch.compile``.
-        record: on a GPU, record what a training step does there, once per size of a batch, and replay it. For a loop of
-            one process that calls ``backward()`` once after each forward, under one kind of autocast, with weights that
-            keep their place in memory; the gradients that it leaves are written over by the next step. Where our
-            attention kernels do not apply nothing is recorded.
+        kernels: on a GPU, put Triton kernels between the matrix products of a block also where it is not compiled. For
+            training steps that are recorded (:class:`Recorder`): elsewhere the host would need longer to call them.
         backend: of ``torch.compile``.
     """
-    record = record and torch.device(device).type == "cuda"
-    if not (compile or record):
+    kernels = kernels and torch.device(device).type == "cuda"
+    if not (compile or kernels):
         return model
-    fast = _replaced(model, lambda encoder: FastEncoder(encoder, backend if compile else None, record=record))
+    fast = _replaced(model, lambda encoder: FastEncoder(encoder, backend if compile else None, kernels=kernels))
     return cast(M, fast)
 
 
-def forget(model: nn.Module) -> None:
-    """Free the memory that recordings hold, and record no more."""
-    for encoder in _fast_encoders(model):
-        encoder.forget()
-
-
-def steps_replayed(model: nn.Module) -> int:
-    """How many forwards were replayed so far."""
-    return sum(encoder.steps_replayed for encoder in _fast_encoders(model))
-
-
-def _fast_encoders(model: nn.Module) -> list[FastEncoder]:
+def fast_encoders(model: nn.Module) -> list[FastEncoder]:
+    """The fast twins in an accelerated model."""
     return [module for module in model.modules() if isinstance(module, FastEncoder)]
 
 

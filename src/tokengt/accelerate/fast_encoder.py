@@ -1,17 +1,17 @@
-"""The fast twin of an encoder: compiled blocks that hand over what they add, and recorded training steps."""
+"""The fast twin of an encoder: compiled blocks, row kernels, blocks that hand over what they add."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.accelerate.compiling import compiled, leave_sizes_open
-from tokengt.accelerate.fast_block import FastBlock, run_block
-from tokengt.accelerate.replaying import Replayer
-from tokengt.accelerate.rows import Branch
-from tokengt.attention import AttentionConfig, AttentionPlan, SoftmaxAttention
+from tokengt.accelerate.fast_block import FastBlock, draw_for, run_block
+from tokengt.accelerate.rows import Branch, fits, is_plain, norm
+from tokengt.attention import AttentionConfig, AttentionPlan
 from tokengt.block import Block
+from tokengt.kernels.tiles import StepTiles, Tiles, choose_tiling
 from tokengt.ragged import Segments
 from tokengt.transformer import Encoder, RowLinks, add_linked_rows
 
@@ -22,10 +22,11 @@ class FastEncoder(nn.Module):
     Args:
         encoder: the plain one.
         backend: of ``torch.compile``; None to compile nothing.
-        record: whether training steps are recorded and replayed, where our attention kernels apply.
+        kernels: whether row kernels are also used in code that is not compiled. They cost the host more than they save
+            the GPU, unless the launches are recorded.
     """
 
-    def __init__(self, encoder: Encoder, backend: str | None, *, record: bool) -> None:
+    def __init__(self, encoder: Encoder, backend: str | None = None, *, kernels: bool = False) -> None:
         super().__init__()
         run, self._enter = run_block, Encoder.enter
         if backend is not None:
@@ -34,24 +35,56 @@ class FastEncoder(nn.Module):
             run = compiled(run_block, dynamic=True, backend=backend)
             self._enter = compiled(Encoder.enter, dynamic=True, backend=backend)
         self.input_norm, self.input_dropout = encoder.input_norm, encoder.input_dropout
-        self.blocks = nn.ModuleList([FastBlock(block, run) for block in encoder.blocks if isinstance(block, Block)])
+        blocks = [block for block in encoder.blocks if isinstance(block, Block)]
+        self.blocks = nn.ModuleList([FastBlock(block, run) for block in blocks])
+        self._all_blocks = tuple(blocks)
         self.final_norm = encoder.final_norm
         self._plain = (encoder,)  # In a tuple, so that its weights are not counted twice.
-        self._compiles, self._records = backend is not None, record
-        self._replayer: Replayer | None = None
-        self._recorded: AttentionConfig | None = None  # The attention that the recordings were made with.
+        self._compiles, self._kernels = backend is not None, kernels
+        self._tiles: Tiles | None = None
 
     @property
     def plain(self) -> Encoder:
         return self._plain[0]
 
     def __reduce__(self) -> tuple[Callable[[Encoder], Encoder], tuple[Encoder]]:
-        """A copy, or what a pickle gives back, is a plain encoder: compiled code and recordings are of this one."""
+        """A copy, or what a pickle gives back, is a plain encoder: compiled code is of this one."""
         return _as_it_is, (self.plain,)
 
     def plan(self, segments: Segments) -> AttentionPlan:
-        """The encoder's plan. A replayed step fills the sequences up first, and plans then, once."""
-        return AttentionPlan(segments) if self._replays(self._find_replayer()) else self.plain.plan(segments)
+        """As the plain encoder plans, or with the tiles that are :meth:`given`."""
+        if self._tiles is None:
+            return self.plain.plan(segments)
+        _ = segments.ids
+        return AttentionPlan(segments, tiles=self._tiles)
+
+    @contextmanager
+    def given(self, tiles: Tiles) -> Iterator[None]:
+        """Attend by these tiles meanwhile, which say where sequences lie in place of their segments' lengths."""
+        self._tiles = tiles
+        try:
+            yield
+        finally:
+            self._tiles = None
+
+    def step_tiles(self, lengths: Int[Tensor, " sequences"], per_step: int) -> StepTiles | None:
+        """How to tile steps of ``per_step`` sequences that are about as long as these.
+
+        None where our own kernels do not attend to them.
+
+        Call it under the autocast of the forward.
+        """
+        if not len(self.blocks) or not len(lengths):
+            return None
+        block = self.plain.blocks[0]
+        assert isinstance(block, Block)
+        device = block.attention.out_proj.weight.device
+        plan = self.plain.plan(Segments.from_lengths(lengths, device))
+        if plan.tiles is None or plan.dtype is None:
+            return None
+        heads = block.attention.heads
+        tiling = choose_tiling(heads.key, heads.value, plan.dtype.itemsize)
+        return StepTiles.decide(tiling, lengths, per_step * heads.count)
 
     def forward(
         self,
@@ -60,19 +93,37 @@ class FastEncoder(nn.Module):
         links: RowLinks | None = None,
         rows: Int[Tensor, " rows"] | None = None,
     ) -> Float[Tensor, "_ dim"]:
-        """All encoded tokens, or those at ``rows``."""
+        """All encoded tokens, or those at ``rows``; between blocks what one adds is left to the next."""
         plan = sequences if isinstance(sequences, AttentionPlan) else self.plan(sequences)
-        replayer = self._find_replayer()
-        if replayer is None:
-            return self._run(x, plan, links, rows)
-        try:
-            return self._replay(replayer, x, plan, links, rows)
-        except torch.OutOfMemoryError as error:
-            reason = str(error)
-        # Recordings hold memory that evaluation, or a batch without a recording, may need: free it and try again.
-        if not replayer.give_up(reason):
-            raise torch.OutOfMemoryError(reason)
-        return self._replay(replayer, x, plan, links, rows)
+        if self._compiles:
+            leave_sizes_open(plan)
+        by_kernels = self._kernels and fits(x)
+        drawn = draw_for(self._all_blocks, plan.segments) if by_kernels else None
+        x = self._entered(x) if by_kernels else self._enter(self.plain, x)
+        linked = links if self.plain.config.sparse_basis_residual else None
+        pending: Branch | None = None
+        for layer, block in enumerate(self.blocks, 1):
+            last, own = layer == len(self.blocks), None if drawn is None else drawn[layer - 1]
+            if last and linked is None:
+                (x, _), rows = block(x, plan, rows, pending, drawn=own), None
+            else:
+                x, pending = block(x, plan, None, pending, leave=linked is None, drawn=own)
+            if linked is not None:
+                x = add_linked_rows(x, linked)
+        x = x if rows is None else x.index_select(0, rows)
+        return self._normed(x, self.final_norm) if by_kernels else self.final_norm(x)
+
+    def _entered(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
+        """:meth:`Encoder.enter` by a kernel."""
+        out: Tensor = self.input_dropout(self._normed(x, self.input_norm))
+        return out
+
+    def _normed(self, x: Float[Tensor, "rows dim"], layer: nn.Module) -> Float[Tensor, "rows dim"]:
+        if is_plain(layer, nn.LayerNorm):
+            assert isinstance(layer, nn.LayerNorm)
+            return norm(x, layer, x.dtype)
+        out: Tensor = layer(x)
+        return out
 
     def attention_weights(
         self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
@@ -81,66 +132,6 @@ class FastEncoder(nn.Module):
 
     def configure_attention(self, config: AttentionConfig) -> None:
         self.plain.configure_attention(config)
-
-    def forget(self) -> None:
-        """Free the memory that recordings hold, and record no more."""
-        self._records, self._replayer, self._recorded = False, None, None
-
-    @property
-    def steps_replayed(self) -> int:
-        return 0 if self._replayer is None else self._replayer.replays
-
-    def _replay(
-        self, replayer: Replayer, x: Tensor, plan: AttentionPlan, links: RowLinks | None, rows: Tensor | None
-    ) -> Tensor:
-        """Through the replayer in training; as usual elsewhere, and where it cannot take these sequences."""
-        if not self._replays(replayer):
-            return self._run(x, plan, links, rows)
-        out = replayer(x, plan.segments, rows)
-        return self._run(x, self.plain.plan(plan.segments), links, rows) if out is None else out
-
-    def _run(self, x: Tensor, plan: AttentionPlan, links: RowLinks | None, rows: Tensor | None) -> Tensor:
-        """The loop of :meth:`Encoder.forward`; between blocks what one adds is left to the next."""
-        if self._compiles:
-            leave_sizes_open(plan)
-        x = self._enter(self.plain, x)
-        linked = links if self.plain.config.sparse_basis_residual else None
-        pending: Branch | None = None
-        for layer, block in enumerate(self.blocks, 1):
-            last = layer == len(self.blocks)
-            if last and linked is None:
-                (x, _), rows = block(x, plan, rows, pending), None
-            else:
-                x, pending = block(x, plan, None, pending, leave=linked is None)
-            if linked is not None:
-                x = add_linked_rows(x, linked)
-        out: Tensor = self.final_norm(x if rows is None else x.index_select(0, rows))
-        return out
-
-    def _replays(self, replayer: Replayer | None) -> bool:
-        return replayer is not None and self.training and torch.is_grad_enabled()
-
-    def _find_replayer(self) -> Replayer | None:
-        """Made in the first training step, when the weights lie where they stay; anew after attention was switched."""
-        if self._records and len(self.blocks) and self.training:
-            block = self.plain.blocks[0]
-            assert isinstance(block, Block)
-            kernel = block.attention.kernel
-            if kernel.config != self._recorded:
-                self._recorded, self._replayer = kernel.config, self._make_replayer(kernel)
-        return self._replayer
-
-    def _make_replayer(self, kernel: nn.Module) -> Replayer | None:
-        """None where nothing can be recorded."""
-        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        if not trained or not isinstance(kernel, SoftmaxAttention) or not kernel.may_plan_tiles(trained[0].dtype):
-            return None
-        # Sharded weights make processes communicate inside a step, and linked rows differ from batch to batch: neither
-        # can be recorded.
-        in_pieces = any(hasattr(parameter, "device_mesh") for parameter in trained)
-        if in_pieces or self.plain.config.sparse_basis_residual:
-            return None
-        return Replayer(lambda x, plan, rows: self._run(x, plan, None, rows), self.plain.plan, trained)
 
 
 def _as_it_is(encoder: Encoder) -> Encoder:

@@ -118,7 +118,7 @@ def _warm_up(
     system: System, phase: Phase, feed: Iterator[Any], config: BenchConfig, device: torch.device
 ) -> tuple[float, int]:
     """Seconds of the first call, which compiles; the most bytes that were allocated."""
-    call = system.step if phase == "train" else system.infer
+    call = (lambda places: system.take([places])) if phase == "train" else system.infer
     reset_peak(device)
     start = time.perf_counter()
     call(next(feed))
@@ -132,12 +132,12 @@ def _warm_up(
 
 def _round(setup: Setup, system: System, phase: Phase, feed: Iterator[Any]) -> Round:
     def call() -> tuple[int, int]:
-        graphs = tokens = 0
-        for _ in range(setup.config.steps_a_round if phase == "train" else 1):
-            places = next(feed)
-            (system.step if phase == "train" else system.infer)(places)
-            graphs, tokens = graphs + len(places), tokens + int(setup.tokens[places].sum())
-        return graphs, tokens
+        batches = [next(feed) for _ in range(setup.config.steps_a_round if phase == "train" else 1)]
+        if phase == "train":
+            system.take(batches)
+        else:
+            system.infer(batches[0])
+        return sum(map(len, batches)), sum(int(setup.tokens[places].sum()) for places in batches)
 
     return call
 
@@ -145,7 +145,7 @@ def _round(setup: Setup, system: System, phase: Phase, feed: Iterator[Any]) -> R
 def _one(setup: Setup, system: System, phase: Phase, feed: Iterator[Any]) -> tuple[Callable[[], object], int]:
     """A call to look into, and how many batches it holds."""
     if phase == "train":
-        return lambda: system.step(next(feed)), 1
+        return lambda: system.take([next(feed)]), 1
     count = len(next(feed))
     return lambda: system.infer(next(feed)), max(1, count // setup.config.graphs_a_step)
 

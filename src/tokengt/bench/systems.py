@@ -5,7 +5,7 @@ every step: selecting graphs, moving them to the device, identifiers and tokens.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.accelerate import steps_replayed
 from tokengt.batch import GraphBatch
 from tokengt.bench.config import BenchConfig, model_config
 from tokengt.bench.padded import PaddedTokenGT
@@ -121,14 +120,16 @@ class Packed:
     @property
     def replays(self) -> int:
         """Training steps that were replayed so far."""
-        return steps_replayed(self.model)
+        recorded = self.trainer.recorded
+        return 0 if recorded is None else recorded.recorder.replays
 
-    def step(self, places: Int[Tensor, " graphs"]) -> None:
-        """One training step on these graphs."""
+    def take(self, steps: Sequence[Int[Tensor, " graphs"]]) -> None:
+        """Training steps, one after another."""
         self.model.train()
+        trainer = self.trainer
         with deterministic(self.device):
-            self.trainer.step([places])
-        self.trainer.state.step += 1
+            for _ in trainer.take([[places] for places in steps], [trainer.config.learning_rate] * len(steps)):
+                trainer.state.step += 1
 
     def infer(self, places: Int[Tensor, " graphs"]) -> Float[Tensor, "rows out"]:
         """Outputs of the graphs at these ascending places, on the CPU."""
@@ -149,7 +150,12 @@ class Padded:
         self._recipe = setup.config.training
         self._optimizer = make_optimizer(list(self.model.parameters()), self._recipe)
 
-    def step(self, places: Int[Tensor, " graphs"]) -> None:
+    def take(self, steps: Sequence[Int[Tensor, " graphs"]]) -> None:
+        """Training steps, one after another."""
+        for places in steps:
+            self._step(places)
+
+    def _step(self, places: Int[Tensor, " graphs"]) -> None:
         self._padded.train()
         self._optimizer.zero_grad()
         targets = self._parts.train.targets.index_select(0, self._rows(places)).to(self._device)

@@ -88,6 +88,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
     qkv, items, buckets, seed, *ctx.sizes = inputs
     out, log_sums = output
     ctx.mark_non_differentiable(log_sums)
+    ctx.set_materialize_grads(False)  # Zeros for the log-sum-exps would be one launch more.
     ctx.save_for_backward(qkv, out, log_sums, items, buckets, seed)
 
 

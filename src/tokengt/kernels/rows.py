@@ -65,24 +65,25 @@ def add_norm_forward(
     x, branch, bias, factor, ids, seed, weight, shift, out, normed, means, scales, rows, eps, threshold, rescale,
     WIDTH: tl.constexpr, PAD: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """out = x + dropped(branch + bias), and its LayerNorm."""
+    """out = x + dropped(branch + bias), and its LayerNorm; without a branch x itself is normed, and not written."""
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     column = tl.arange(0, PAD)
     place = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
     real = column < WIDTH
     inside = (row < rows)[:, None] & real[None, :]
-    added = tl.load(branch + place, mask=inside, other=0.0).to(tl.float32)
     h = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-    added += tl.load(bias + column, mask=real, other=0.0).to(tl.float32)[None, :]
-    added = _dropped(added, _paths(factor, ids, row, rows), seed, row, column, threshold, rescale, WIDTH)
-    # The norm must be that of the rounded rows, which are stored and which the backward reads.
-    h = (h + added).to(out.dtype.element_ty).to(tl.float32)
+    if branch is not None:
+        added = tl.load(branch + place, mask=inside, other=0.0).to(tl.float32)
+        added += tl.load(bias + column, mask=real, other=0.0).to(tl.float32)[None, :]
+        added = _dropped(added, _paths(factor, ids, row, rows), seed, row, column, threshold, rescale, WIDTH)
+        # The norm must be that of the rounded rows, which are stored and which the backward reads.
+        h = (h + added).to(out.dtype.element_ty).to(tl.float32)
+        tl.store(out + place, h.to(out.dtype.element_ty), mask=inside)
     mean = tl.sum(h, 1) / WIDTH
     centred = tl.where(inside, h - mean[:, None], 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, 1) / WIDTH + eps)
     gain = tl.load(weight + column, mask=real, other=0.0).to(tl.float32)[None, :]
     y = centred * scale[:, None] * gain + tl.load(shift + column, mask=real, other=0.0).to(tl.float32)[None, :]
-    tl.store(out + place, h.to(out.dtype.element_ty), mask=inside)
     tl.store(normed + place, y.to(normed.dtype.element_ty), mask=inside)
     tl.store(means + row, mean, mask=row < rows)
     tl.store(scales + row, scale, mask=row < rows)
@@ -105,9 +106,12 @@ def _load_rows(
     column = tl.arange(0, PAD)
     place = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
     inside = (row < rows)[:, None] & (column < WIDTH)[None, :]
-    above = tl.load(grad_out + place, mask=inside, other=0.0)
     g = tl.load(grad_normed + place, mask=inside, other=0.0)
     h = tl.load(out + place, mask=inside, other=0.0)
+    if grad_out is not None:
+        above = tl.load(grad_out + place, mask=inside, other=0.0)
+    else:
+        above = tl.zeros((TILE, PAD), tl.float32)
     mean = tl.load(means + row, mask=row < rows, other=0.0)
     scale = tl.load(scales + row, mask=row < rows, other=0.0)
     return above, g, h, mean, scale, _paths(factor, ids, row, rows)
@@ -121,6 +125,8 @@ def add_norm_backward(
     WIDTH: tl.constexpr, PAD: tl.constexpr, TILE: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of x and the branch; a part [3, WIDTH] of those of the norm's weight and shift, and of the bias.
+
+    Without ``grad_out`` and ``grad_branch`` it is that of a norm alone.
 
     The next rows are loaded while these are worked on, so that the program does not wait for memory.
     """
@@ -150,9 +156,10 @@ def add_norm_backward(
         along, middle = tl.reduce((g * unit, g), 1, _add_both)
         total = above.to(tl.float32) + (g - (middle[:, None] + unit * along[:, None]) / WIDTH) * scale
         tl.store(grad_x + place, total.to(grad_x.dtype.element_ty), mask=inside)
-        total = _dropped(total, path, seed, row, column, threshold, rescale, WIDTH)
-        of_bias += total
-        tl.store(grad_branch + place, total.to(grad_branch.dtype.element_ty), mask=inside)
+        if grad_branch is not None:
+            total = _dropped(total, path, seed, row, column, threshold, rescale, WIDTH)
+            of_bias += total
+            tl.store(grad_branch + place, total.to(grad_branch.dtype.element_ty), mask=inside)
         above, g, h, mean, scale, path = later
     part = parts + tl.program_id(0) * 3 * WIDTH + column
     tl.store(part, tl.sum(of_weight, 0), mask=real)

@@ -28,6 +28,7 @@ from tokengt.batch import GraphBatch
 from tokengt.config import BadSetting, to_dict
 from tokengt.data.store import Store
 from tokengt.models.pretrained import CONFIG, WEIGHTS, belongs_to_run, write_model
+from tokengt.ragged import Segments
 from tokengt.structure.facts import StructureFact
 
 
@@ -48,6 +49,18 @@ class Description:
     details: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     own_class: str | None = None
+
+
+@dataclass(frozen=True)
+class SequenceRule:
+    """The sequence that a graph becomes: so many tokens for the graph itself, for each of its nodes, for each listed
+    edge, and for each undirected edge, where two listed ones are the two directions of it.
+    """
+
+    graph: int
+    node: int
+    edge: int
+    undirected: int
 
 
 class ModelConfig(ABC):
@@ -204,6 +217,18 @@ class Model(nn.Module, ABC):
     def prepared(self, graphs: GraphBatch) -> GraphBatch:
         """The data set with all facts that every batch would otherwise have to find out again."""
         return graphs
+
+    def sequence_rule(self) -> SequenceRule | None:
+        """How graphs become sequences, where a GPU can record whole training steps; None where it cannot.
+
+        Steps on batches of equal sizes must then launch the same kernels, wait for nothing and copy nothing from the
+        host; and graphs that only fill a batch up must change nothing for the others (as batch norm would).
+        """
+        return None
+
+    def drawn_node_ids(self, nodes: Segments) -> Float[Tensor, "nodes width"] | None:
+        """Identifiers for one training step, where the model's way of drawing them cannot be recorded; else None."""
+        return None
 
     def pieces(self) -> Sequence[nn.Module]:
         """Parts that FSDP shards one at a time, such as the blocks of a Transformer; whatever is left is one more."""

@@ -36,9 +36,11 @@ class TrainingConfig:
         loss: what training makes small: mse, mae or huber for numbers, cross_entropy for classes; None for the first.
         patience: epochs without a better validation metric after which training stops; 0 for never.
         precision: "auto" is bfloat16 (mixed) on a GPU and float32 on a CPU.
-        compile: put the Transformer's blocks through ``torch.compile``: a wait at the start, then faster on a GPU.
-        cuda_graphs: with ``compile``, on one GPU: record the encoder's kernels and replay them, so that the host keeps
-            up. Batches are filled up to one of few sizes for this, by half a percent of their tokens on average.
+        compile: put the Transformer's blocks through ``torch.compile``: a wait at the start, for what our own kernels
+            do not cover.
+        cuda_graphs: on a GPU, record the kernels of whole training steps and replay them, where the model allows it.
+            Batches are filled up to one of few sizes for this. False launches each kernel of the same steps from the
+            host, slower: the results have the same bits.
         checkpoint_seconds: time between two checkpoints, which are written beside training, and at its end. A resumed
             run repeats the unbroken one from any of them: more of them save time after a kill and nothing else.
     """

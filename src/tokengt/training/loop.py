@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.accelerate import accelerate, forget
+from tokengt.accelerate import accelerate
 from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_once
 from tokengt.draws import chain
 from tokengt.models.contract import Model
@@ -30,6 +30,7 @@ from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_r
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, share_buffers, whole
 from tokengt.training.progress import Progress
+from tokengt.training.recorded import RecordedSteps, why_not
 from tokengt.training.stopping import Stop, stopping
 from tokengt.training.tasks import Task
 
@@ -92,14 +93,8 @@ class Trainer:
         self.model = model.double() if config.precision == "float64" else model
         # The same weights run in a faster way, compiled and recorded where that is asked for and pays; otherwise this
         # is the model itself.
-        alone = fabric.world_size == 1
-        self.fast = accelerate(
-            self.model,
-            device=fabric.device,
-            compile=config.compile,
-            record=config.compile and config.cuda_graphs and alone,
-        )
-        self.forward = fabric.setup_module(Enveloped(self.fast, several=not alone))
+        self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=True)
+        self.forward = fabric.setup_module(Enveloped(self.fast, several=fabric.world_size > 1))
         if config.compile and self.fast is self.model:
             self.warn("training.compile does nothing for this model: it compiles the blocks of a plain Transformer")
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -110,6 +105,7 @@ class Trainer:
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         self.labels = parts.labels_per_graph(parts.train)
+        self.recorded, self._why_not = self._make_recorded()
         self.state = State()
         self.best: dict[str, Tensor] = {}
         self._saved_at = time.monotonic()
@@ -137,7 +133,8 @@ class Trainer:
                 if self._writer is not None:
                     self._writer.close()
                 self.progress.close()
-                forget(self.fast)
+                if self.recorded is not None:
+                    self.recorded.recorder.forget()
         if self._stop.asked:
             raise KeyboardInterrupt
         self._load_weights(self.best)
@@ -145,35 +142,103 @@ class Trainer:
 
     def _epoch(self) -> None:
         state, config = self.state, self.config
-        pieces = self.fabric.world_size * config.accumulate
-        steps = epoch_steps(
-            self.parts.train.places,
-            self.parts.costs,
-            config.batching,
-            seed=self.seed,
-            epoch=state.epoch,
-            pieces=pieces,
-        )
+        steps = self._steps_of(state.epoch)
+        first = state.step_in_epoch
         self._train_mode()
-        # The loss is summed up on the device, because reading it at every step would make the host wait for a GPU.
-        loss = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.fabric.device)
-        for place in range(state.step_in_epoch, len(steps)):
-            set_rate(self.optimizer, rate_at((state.epoch + (place + 0.5) / len(steps)) / config.epochs, config))
-            step_loss, count = self.step(steps[place])
-            loss += step_loss
+        rates = [
+            rate_at((state.epoch + (place + 0.5) / len(steps)) / config.epochs, config)
+            for place in range(first, len(steps))
+        ]
+        for place, count in enumerate(self.take(steps[first:], rates), first):
             state.label_count += count
             state.step, state.step_in_epoch = state.step + 1, place + 1
             self.progress.advance(1 / len(steps), sum(map(len, steps[place])))
             if self.progress.wants_numbers:
-                self.progress.show(loss=f"{float(step_loss) / max(count, 1):.3g}")
+                self.progress.show(loss=f"{self._last_loss() / max(count, 1):.3g}")
             late = self._stop.asked or (state.step % _CLOCK_STEPS == 0 and self._overdue())
             if place + 1 < len(steps) and late:
-                state.loss_sum = float(loss)
+                self._add_losses()
                 self._save()
                 if self._stop.asked:
                     return
-        state.loss_sum = float(loss)
+        self._add_losses()
         self._end_epoch()
+
+    def _steps_of(self, epoch: int) -> list[list[Tensor]]:
+        """The steps of an epoch, each in as many pieces as processes and accumulated parts take."""
+        pieces = self.fabric.world_size * self.config.accumulate
+        places, costs = self.parts.train.places, self.parts.costs
+        return epoch_steps(places, costs, self.config.batching, seed=self.seed, epoch=epoch, pieces=pieces)
+
+    def _make_recorded(self) -> tuple[RecordedSteps | None, str]:
+        """Steps that are replayed, where they can be; else why not."""
+        reason = why_not(self.fast, self.parts, self.fabric)
+        if reason is not None:
+            return None, reason
+        recorded = RecordedSteps(
+            self.fabric,
+            self.fast,
+            self.parts,
+            self.task,
+            self.config,
+            self.parameters,
+            self.optimizer,
+            self.average,
+            usual=[piece for step in self._steps_of(0) for piece in self._mine(step)],
+        )
+        return (recorded, "") if recorded.applies else (None, "PyTorch attends to graphs as large as these")
+
+    @property
+    def how(self) -> str:
+        """How steps are taken, for people to read."""
+        device, config = self.fabric.device, self.config
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+        size = f"{config.batch_tokens:,} tokens" if config.batch_tokens else f"{config.batch_size:,} graphs"
+        mixed = device.type == "cuda" if config.precision == "auto" else config.precision == "bfloat16"
+        precision = "bfloat16" if mixed else "float32" if config.precision == "auto" else config.precision
+        compiled = "blocks compiled" if config.compile else "nothing compiled"
+        if self.recorded is None:
+            graphs = f"no CUDA graphs because {self._why_not}"
+        elif config.cuda_graphs:
+            graphs = "whole steps recorded as CUDA graphs and replayed"
+        else:
+            graphs = "no CUDA graphs because training.cuda_graphs is false"
+        return f"{name}: {size} a step in {precision}, {compiled}, {graphs}"
+
+    def _mine(self, pieces: list[Tensor]) -> list[Tensor]:
+        return pieces[self.fabric.global_rank :: self.fabric.world_size]
+
+    def take(self, steps: list[list[Tensor]], rates: list[float]) -> Iterator[int]:
+        """Take steps one after another; yields how many labels each one had."""
+        first = self.state.step
+        if self.recorded is not None:
+            counts = [self._label_count(step) for step in steps]
+            seeds = step_seeds(self.seed, first, len(steps), self.fabric.global_rank)
+            yield from self.recorded.run([self._mine(step) for step in steps], counts, rates, seeds, first)
+            return
+        # Losses are added up on the device, because reading one at every step would make the host wait for a GPU.
+        self._loss = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
+        self._loss += self.state.loss_sum
+        for step, rate in zip(steps, rates, strict=True):
+            set_rate(self.optimizer, rate)
+            self._last, count = self.step(step)
+            self._loss += self._last
+            yield count
+
+    def _last_loss(self) -> float:
+        """The loss of the step before, for people to see; of several processes the first one's, times their number."""
+        return float(self._last) if self.recorded is None else self.recorded.last_loss() * self.fabric.world_size
+
+    def _add_losses(self) -> None:
+        """The losses of the steps so far, in their order: a resumed run adds up the same numbers."""
+        if self.recorded is None:
+            self.state.loss_sum = float(self._loss)
+            return
+        for loss in self.recorded.take_losses():
+            self.state.loss_sum += loss
+
+    def _label_count(self, pieces: list[Tensor]) -> int:
+        return int(sum(int(self.labels[piece].sum()) for piece in pieces))
 
     def step(self, pieces: list[Tensor]) -> tuple[Float[Tensor, ""], int]:
         """One optimizer step: the summed loss over all processes, and how many labels it was summed over.
@@ -181,10 +246,9 @@ class Trainer:
         Every process weighs its labels by the global count, so that any number of processes takes the same step; but
         for batch norm, which takes its moments over the rows of each process.
         """
-        world, rank = self.fabric.world_size, self.fabric.global_rank
-        torch.manual_seed(step_seed(self.seed, self.state.step, rank))
-        count = int(sum(int(self.labels[piece].sum()) for piece in pieces))
-        mine = pieces[rank::world]
+        world = self.fabric.world_size
+        torch.manual_seed(*step_seeds(self.seed, self.state.step, 1, self.fabric.global_rank))
+        count, mine = self._label_count(pieces), self._mine(pieces)
         total = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
         self.optimizer.zero_grad()
         for number, piece in enumerate(mine):
@@ -218,10 +282,10 @@ class Trainer:
                 "lower training.learning_rate, or set training.precision=float32"
             )
         state.epoch, state.step_in_epoch = state.epoch + 1, 0
-        record = {
+        record: dict[str, Any] = {
             "epoch": state.epoch,
             "step": state.step,
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
             "train_loss": mean_loss,
         }
         state.loss_sum, state.label_count = 0.0, 0
@@ -417,6 +481,10 @@ def on_device(parts: Parts, device: torch.device) -> Parts:
     return Parts(parts.graphs.to(device), parts.level, parts.costs, **moved)
 
 
-def step_seed(seed: int, step: int, rank: int) -> int:
-    """A seed for torch's generators, 0 to 2^63 - 1."""
-    return int(chain(torch.tensor([[seed], [step], [rank]]))) & (2**63 - 1)
+def step_seeds(seed: int, first: int, count: int, rank: int) -> list[int]:
+    """Seeds for torch's generators, 0 to 2^63 - 1, of ``count`` steps from ``first`` on."""
+    steps = torch.arange(first, first + count)
+    seeds: list[int] = (
+        chain(torch.stack([torch.full_like(steps, seed), steps, torch.full_like(steps, rank)])) & (2**63 - 1)
+    ).tolist()
+    return seeds

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.training.config import TrainingConfig
@@ -20,19 +21,35 @@ def rate_at(progress: float, config: TrainingConfig) -> float:
 
 
 def make_optimizer(parameters: Sequence[nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
+    # On a GPU one kernel updates all weights, and the rate lies there too, so that a recorded step can have another one
+    # every time. On a CPU the default keeps the bits of earlier runs.
+    on_gpu = bool(parameters) and parameters[0].is_cuda
+    rate = torch.tensor(config.learning_rate, device=parameters[0].device) if on_gpu else config.learning_rate
     return torch.optim.AdamW(
         parameters,
-        lr=config.learning_rate,
+        lr=rate,
         betas=(0.9, config.beta2),
         weight_decay=config.weight_decay,
-        # On a GPU one kernel updates all weights. On a CPU the default keeps the bits of earlier runs.
-        fused=True if parameters and parameters[0].is_cuda else None,
+        fused=True if on_gpu else None,
+        capturable=on_gpu,
     )
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_rate(optimizer: torch.optim.Optimizer, rate: float | Float[Tensor, ""]) -> None:
+    """A number, or one that lies on the GPU with the optimizer's own."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        if not isinstance(group["lr"], Tensor):
+            group["lr"] = rate
+        elif isinstance(rate, Tensor):
+            group["lr"].copy_(rate)
+        else:
+            group["lr"].fill_(rate)
+
+
+def clip_flat(gradient: Float[Tensor, " all"], most: float) -> None:
+    """Scale all gradients, which lie in one tensor, to a norm of at most ``most``."""
+    norm = torch.linalg.vector_norm(gradient)
+    gradient.mul_((most / (norm + 1e-6)).clamp(max=1.0))
 
 
 class MovingAverage:
@@ -42,12 +59,21 @@ class MovingAverage:
         self.parameters, self.decay = parameters, decay
         self.values = [parameter.detach().clone() for parameter in parameters]
 
+    def weight(self, step: int) -> float:
+        """1 - d at this step, counted from 0."""
+        return 1 - min(self.decay, (1 + step) / (10 + step))
+
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """``step`` counts from 0."""
-        decay = min(self.decay, (1 + step) / (10 + step))
         for value, parameter in zip(self.values, self.parameters, strict=True):
-            _local(value).lerp_(_local(parameter.detach()), 1 - decay)
+            _local(value).lerp_(_local(parameter.detach()), self.weight(step))
+
+    @torch.no_grad()
+    def update_by(self, weight: Float[Tensor, ""]) -> None:
+        """The same with a weight that lies on the GPU, all weights of the model at once."""
+        away = torch._foreach_sub(list(self.parameters), self.values)
+        torch._foreach_mul_(away, weight)
+        torch._foreach_add_(self.values, away)
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:

@@ -62,9 +62,10 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     findings, summaries, records, parameters = [], [], [], 0
     linear: Float[Tensor, "rows out"] | None = None
     for place, (home, member) in enumerate(zip(homes, members, strict=True)):
+        table, state, parameters = _train_one(fabric, member, home, request, say)
+        # After training, so that nobody waits for it before the first epoch.
         if first and (place == 0 or member.split is not members[place - 1].split):
             linear = _linear(member, say)
-        table, state, parameters = _train_one(fabric, member, home, request, say)
         findings.append(_findings(member, table, linear, notes if len(members) == 1 else {}))
         records = state.records if len(members) == 1 else []
         if first and len(members) > 1:
@@ -286,6 +287,8 @@ def _train_one(
         on_epoch=(lambda records: write_metrics(folder, records)) if first else (lambda records: None),
         warn=say if first else (lambda sentence: None),
     )
+    if first and fabric.device.type == "cuda":
+        say(trainer.how)
     state = trainer.run(request.resume)
     table = _test_table(trainer, parts, member)
     if first:

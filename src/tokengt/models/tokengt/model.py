@@ -10,21 +10,31 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt import config as configs
-from tokengt.attention import AttentionConfig, AttentionPlan
+from tokengt.attention import AttentionConfig, AttentionPlan, SoftmaxConfig
 from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.store import Store
+from tokengt.draws import GeneratorDraws
 from tokengt.interop.pyg import as_batch
-from tokengt.models.contract import Description, Model, ModelConfig, check_sizes
+from tokengt.models.contract import Description, Model, ModelConfig, SequenceRule, check_sizes
 from tokengt.models.features import FeatureSpec
 from tokengt.models.passes import Over, Prediction, check_passes, evaluating, run_passes, summarise
 from tokengt.models.pretrained import read_model, restore
 from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_tokens
 from tokengt.models.tokengt.guard import Domain, DomainGuard
 from tokengt.models.tokengt.heads import Head, HeadConfig
-from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, given_identifiers, identify
+from tokengt.models.tokengt.identifiers import (
+    IdentifierConfig,
+    LaplacianIds,
+    NoIds,
+    OrfIds,
+    given_identifiers,
+    identify,
+)
 from tokengt.models.tokengt.initialise import initialise
+from tokengt.models.tokengt.orthogonal import orthogonal_random_features
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
+from tokengt.ragged import Segments
 from tokengt.structure.facts import StructureFact
 from tokengt.structure.tuples import with_merged_edges
 from tokengt.tracing import eager_only
@@ -235,6 +245,24 @@ class TokenGT(Model):
     def prepared(self, graphs: GraphBatch) -> GraphBatch:
         """Where one token stands for both directions of an edge, these pairs are found once for all steps."""
         return with_merged_edges(graphs) if self._merges else graphs
+
+    def sequence_rule(self) -> SequenceRule | None:
+        """None with FAVOR+, which counts its steps, and with the sparse basis, whose links differ in number."""
+        config, tokens, encoder = self.config, self.config.tokens, self.config.encoder
+        plain = isinstance(encoder.attention, SoftmaxConfig) and not encoder.sparse_basis_residual
+        pairs = tokens.order == 2 and not tokens.hyperedges and not config.identifiers.first_order
+        if not plain or not pairs or config.head.level == "link" or config.domain is not None:
+            return None
+        specials = tokens.graph_token + tokens.null_token
+        return SequenceRule(graph=specials, node=1, edge=not self._merges, undirected=self._merges)
+
+    def drawn_node_ids(self, nodes: Segments) -> Float[Tensor, "nodes id_dim"] | None:
+        """Orthogonal random features: graphs of each size are solved together, and sizes differ from step to step."""
+        ids = self.config.identifiers
+        if not isinstance(ids, OrfIds):
+            return None
+        draws = GeneratorDraws(None, nodes.offsets.device)
+        return orthogonal_random_features(nodes, ids.dim, draws).to(next(self.parameters()))
 
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.encoder.blocks)

@@ -104,19 +104,42 @@ class TokensConfig:
 class TokenBatch:
     """Packed tokens of many graphs, and where everything lies among them.
 
-    ``endpoints`` are the nodes (u, v) of each token (a node has u = v), -1 where there are none: special tokens and
-    pooled hyperedges. ``kinds`` index the type identifiers. ``edge_rows`` has a row for every listed edge, in the
-    order of ``edge_index``; both directions of a merged edge share one token.
+    ``node_rows``, ``token_rows`` and ``hyperedge_rows`` say which tokens are those of nodes, edges and hyperedges.
+    ``tuples`` are the nodes of every edge's token; ``merged`` says which listed edges share one (None: each has its
+    own). What only some readers ask for is worked out when they do.
     """
 
     values: Float[Tensor, "tokens dim"]
     segments: Segments
-    endpoints: Int[Tensor, "tokens order"]
-    kinds: Int[Tensor, " tokens"]
+    order: int
+    num_types: int
     graph_rows: Int[Tensor, " graphs"] | None
     node_rows: Int[Tensor, " nodes"]
-    edge_rows: Int[Tensor, " edges"]
+    token_rows: Int[Tensor, " edge_tokens"]
+    tuples: Int[Tensor, "edge_tokens order"]
+    merged: MergedEdges | None
     hyperedge_rows: Int[Tensor, " hyperedges"]
+
+    @property
+    def edge_rows(self) -> Int[Tensor, " edges"]:
+        """The token of every listed edge, in the order of ``edge_index``; both directions of a merged edge share it."""
+        return self.token_rows if self.merged is None else self.token_rows.index_select(0, self.merged.of_edge)
+
+    @property
+    def endpoints(self) -> Int[Tensor, "tokens order"]:
+        """The nodes (u, v) of every token (a node has u = v), -1 where there are none: specials, pooled hyperedges."""
+        nodes = torch.arange(len(self.node_rows), device=self.node_rows.device)[:, None].expand(-1, self.order)
+        blank = torch.full((self.segments.total, self.order), -1, device=self.node_rows.device)
+        return blank.index_copy(0, self.node_rows, nodes).index_copy(0, self.token_rows, self.tuples)
+
+    @property
+    def kinds(self) -> Int[Tensor, " tokens"]:
+        """Which row of the type identifiers every token has; :class:`TokenKind` at order 2."""
+        # index_fill and not an assignment, for which the number would be copied to a GPU first while the host waits.
+        blank = torch.full((self.segments.total,), int(TokenKind.SPECIAL), device=self.node_rows.device)
+        kinds = blank.index_fill(0, self.node_rows, TokenKind.NODE)
+        kinds = kinds.index_copy(0, self.token_rows, edge_kinds(self.tuples))
+        return kinds.index_fill(0, self.hyperedge_rows, self.num_types - 1)
 
     def with_values(self, values: Float[Tensor, "tokens dim"]) -> "TokenBatch":
         return replace(self, values=values)
@@ -141,6 +164,11 @@ class TokenBatch:
     @property
     def edges(self) -> Float[Tensor, "edges dim"]:
         return self.values.index_select(0, self.edge_rows)
+
+
+def edge_kinds(tuples: Int[Tensor, "edge_tokens order"]) -> Int[Tensor, " edge_tokens"]:
+    """The type of every edge token: at order 2 they are all edges, above it is the equality pattern."""
+    return equality_patterns(tuples.T) if tuples.shape[1] > 2 else torch.full_like(tuples[:, 0], TokenKind.EDGE)
 
 
 class Tokenizer(nn.Module):
@@ -184,18 +212,17 @@ class Tokenizer(nn.Module):
         merged = merge_directions(batch) if self.config.layout == "undirected" else None
         edges = batch.edges if merged is None else merged.segments
         index = _pick(batch.edge_index[: self.config.order].T, merged)
-        kinds = equality_patterns(index.T) if self.config.order > 2 else torch.full_like(index[:, 0], TokenKind.EDGE)
-        tokens, source, place = self._lay_out(batch, merged, edges, index, kinds)
+        tokens, source, place = self._lay_out(batch, merged, edges, index)
         edge_features = None if batch.edge_features is None else _pick(batch.edge_features, merged)
         hyper_kind = self.config.num_types - 1
-        edge_kinds = TokenKind.EDGE if self.config.order == 2 else kinds
+        kinds = TokenKind.EDGE if self.config.order == 2 else edge_kinds(index)
         node_terms = self.node_encoder(batch.node_features), self._node_ids(ids)
         edge_terms = self.edge_encoder(edge_features), self._edge_ids(index, ids, merged)
         hyper_terms = self.hyperedge_encoder(batch.hyperedge_features), self._hyperedge_ids(batch, ids)
         parts = [
             self._specials(batch),
             self._sum(batch.num_nodes, TokenKind.NODE, *node_terms),
-            self._sum(len(index), edge_kinds, *edge_terms),
+            self._sum(len(index), kinds, *edge_terms),
             self._sum(batch.num_hyperedges, hyper_kind, *hyper_terms),
         ]
         values = torch.cat([part for part in parts if part is not None])
@@ -216,7 +243,7 @@ class Tokenizer(nn.Module):
         return torch.cat(sources), tokens.node_rows.index_select(0, torch.cat([nodes.flatten(), batch.hyperedge_nodes]))
 
     def _lay_out(
-        self, batch: GraphBatch, merged: MergedEdges | None, edges: Segments, index: Tensor, kinds: Tensor
+        self, batch: GraphBatch, merged: MergedEdges | None, edges: Segments, index: Tensor
     ) -> tuple[TokenBatch, Int[Tensor, " tokens"], Int[Tensor, " tokens"]]:
         """Which row of [specials; nodes; edges; hyperedges] each token takes, and where each of those rows goes."""
         device, special = batch.device, 0 if self.special_tokens is None else len(self.special_tokens)
@@ -225,21 +252,16 @@ class Tokenizer(nn.Module):
         place = torch.cat([special_rows, node_rows, edge_rows, hyperedge_rows])
         source = torch.empty_like(place)
         source[place] = torch.arange(len(place), device=device)
-        nodes = torch.arange(batch.num_nodes, device=device)
-        order = self.config.order
-        blank = torch.full((len(place), order), -1, device=device)
-        endpoints = blank.index_copy(0, node_rows, nodes[:, None].expand(-1, order)).index_copy(0, edge_rows, index)
-        # index_fill and not an assignment, for which the number would be copied to a GPU first while the host waits.
-        all_kinds = torch.full_like(place, TokenKind.SPECIAL).index_fill(0, node_rows, TokenKind.NODE)
-        all_kinds = all_kinds.index_copy(0, edge_rows, kinds).index_fill(0, hyperedge_rows, self.config.num_types - 1)
         tokens = TokenBatch(
             values=torch.empty(len(place), 0, device=device),
             segments=segments,
-            endpoints=endpoints,
-            kinds=all_kinds,
+            order=self.config.order,
+            num_types=self.config.num_types,
             graph_rows=segments.starts if self.config.graph_token else None,
             node_rows=node_rows,
-            edge_rows=edge_rows if merged is None else edge_rows.index_select(0, merged.of_edge),
+            token_rows=edge_rows,
+            tuples=index,
+            merged=merged,
             hyperedge_rows=hyperedge_rows,
         )
         return tokens, source, place
