@@ -87,7 +87,8 @@ def record_on_gpu(work: Callable[[], None], pool: Any) -> Tape:
     """The kernels that ``work`` launches; none of them is run."""
     # Autocast keeps the copies of weights that it has made. A recording must make them anew, because weights change.
     torch.clear_autocast_cache()
-    tape, here, aside = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), torch.cuda.Stream()
+    tape, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(here)
     # What the collector of garbage frees may not be freed in the middle of a recording. (``torch.cuda.graph`` would
     # collect it before, which takes longer than the recording.)
