@@ -90,6 +90,21 @@ def test_every_weight_gets_a_gradient_from_molecules(name: str) -> None:
 
 
 @rival
+def test_products_in_half_precision_give_nearly_the_same(name: str) -> None:
+    """As on a GPU: bfloat16 has 8 bits, so some hundredths are its rounding."""
+    store = molecule_store(12)
+    torch.manual_seed(0)
+    calm = {key: 0.0 for key in ("dropout", "attention_dropout") if hasattr(RIVALS[name](), key)}
+    model = replace(RIVALS[name](), **calm).fit(store, 1).build()
+    plain = model(store.graphs)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model(store.graphs).float()
+    mixed.square().sum().backward()
+    assert (mixed - plain).abs().max() < 0.05 * (1 + plain.abs().max())
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
+
+
+@rival
 def test_it_overfits_32_molecules(name: str) -> None:
     """chemprop's overfit test: less than a twentieth of the variance is left."""
     store = molecule_store(32)
