@@ -4,7 +4,7 @@
     python benchmarks/rivals.py --presets gin-vn,graphormer --batch 64  # on a CPU too
 
 Random molecules with the sizes of PCQM4Mv2's. First the largest difference of outputs and of gradients between the CPU
-and the device in float64, for the first 32 of them, as a share of the largest number. Then a step of plain code: forward,
+and the device in float64, for the first 32, as a share of the largest number. Then a step of plain code: forward,
 backward and AdamW, in bfloat16 where products are made (float32 on a CPU), median over rounds, facts of graphs known.
 A preset whose libraries are not installed is left out and named.
 """

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph
 from tests.training.stores import graph_store, molecule_store
-from tests.workflow.small import molecule_csv
+from tests.workflow.small import molecule_csv, molecules
 from tokengt import Graph, GraphBatch, load
 from tokengt.cli import main
 from tokengt.models.common import GraphModelConfig
@@ -106,20 +106,24 @@ def test_products_in_half_precision_give_nearly_the_same(name: str) -> None:
 
 @rival
 def test_it_overfits_32_molecules(name: str) -> None:
-    """chemprop's overfit test: less than a twentieth of the variance is left."""
-    store = molecule_store(32)
-    target = (store.targets - store.targets.mean()) / store.targets.std()
+    """chemprop's overfit test, on the solubility of small molecules: less than a twentieth of the variance is left."""
+    known = [(text, y) for text, y in zip(*molecules(200), strict=True) if 5 < len(text) < 20][:32]
+    store = molecule_store(texts=[text for text, _ in known])
+    target = torch.tensor([[y] for _, y in known])
+    target = (target - target.mean()) / target.std()
     torch.manual_seed(0)
     calm = {key: 0.0 for key in ("dropout", "attention_dropout") if hasattr(RIVALS[name](), key)}
     model = replace(RIVALS[name](), dim=32, **calm).fit(store, 1).build()
     batch = with_facts(store.graphs, model.config.facts())
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for _ in range(90):
+    for _ in range(200):
         loss = (model(batch) - target).square().mean()
+        if float(loss.detach()) < 0.05:
+            return
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    assert float(loss.detach()) < 0.05
+    pytest.fail(f"{float(loss.detach()):.2f} of the variance is left after 200 steps")
 
 
 @rival

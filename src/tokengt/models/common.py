@@ -169,12 +169,3 @@ def pooled(rows: Float[Tensor, "nodes dim"], segments: Segments, pooling: str) -
     """The "sum" over each segment, or its "mean"; zeros for one without rows."""
     total = segment_sum(rows, segments)
     return total if pooling == "sum" else total / segments.lengths.clamp(min=1)[:, None]
-
-
-def initialise(model: nn.Module, std: float = 0.02) -> None:
-    """Where weights of Transformers start: linear maps and embeddings N(0, 0.02), biases zero, norms the identity."""
-    for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.normal_(module.weight, std=std)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, initialise
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pairs import Pairs, check_distance, feed_forward, heads_in_buckets, out_of_heads
@@ -108,7 +108,7 @@ class Egt(GraphModel):
         self.head = nn.Sequential(
             *(nn.Linear(width, dim), nn.ELU(), nn.Linear(dim, dim), nn.ELU(), nn.Linear(dim, config.out_dim))
         )
-        initialise(self)
+        # All other weights start where PyTorch's layers start, as in the authors' code.
         nn.init.normal_(self.virtual_nodes)
 
     @property

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, initialise
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pairs import Pairs, biased_attention, check_distance, feed_forward
@@ -109,8 +109,7 @@ class Graphormer(GraphModel):
             self.head = nn.Sequential(
                 nn.Linear(width, dim), nn.GELU(), nn.LayerNorm(dim), nn.Linear(dim, config.out_dim)
             )
-        initialise(self)
-        nn.init.normal_(self.virtual_node, std=0.02)
+        _initialise(self)
 
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.blocks)
@@ -191,3 +190,13 @@ def degrees(ends: Int[Tensor, " edges"], nodes: int) -> Int[Tensor, " nodes"]:
     """At how many edges each node is this end."""
     # Not bincount, for whose result the host would have to wait on a GPU.
     return torch.zeros(nodes, dtype=torch.int64, device=ends.device).index_add(0, ends, torch.ones_like(ends))
+
+
+def _initialise(model: Graphormer, std: float = 0.02) -> None:
+    """Linear maps, embeddings and the virtual node N(0, 0.02), biases zero, norms the identity: the authors' start."""
+    nn.init.normal_(model.virtual_node, std=std)
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, initialise
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pairs import Pairs, check_distance, feed_forward, heads_in_buckets, out_of_heads
@@ -114,8 +114,8 @@ class Grpe(GraphModel):
         self.blocks = nn.ModuleList([GrpeBlock(config) for _ in range(config.num_layers)])
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim * (2 if config.level == "edge" else 1), config.out_dim)
-        initialise(self)
-        nn.init.normal_(self.virtual_node, std=0.02)
+        # All other weights start where PyTorch's layers start, as in the authors' code.
+        nn.init.normal_(self.virtual_node)
 
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.blocks)
