@@ -154,17 +154,6 @@ class Segments:
         host = self.host.index_select(0, outer.host)
         return Segments(to_device(host, self.offsets.device), host)
 
-    def filled(self, total: int, count: int, longest: int) -> "Segments":
-        """The same segments and filling behind them, up to ``total`` rows in ``count`` segments.
-
-        The filling is segments of ``longest`` rows, then one with the rows that are left, then empty ones.
-        """
-        left = total - self.total - longest * torch.arange(count - self.count)
-        assert len(left), "no segment left to fill"
-        assert int(left[0]) >= 0, "more rows than the total"
-        assert int(left[-1]) <= longest, "too few segments to fill"
-        return Segments.from_lengths(torch.cat([self.host_lengths, left.clamp(0, longest)]), self.offsets.device)
-
     @cached_property
     def runs(self) -> tuple[Int[Tensor, " runs"], Int[Tensor, " runs"]]:
         """For every run of neighbouring segments of equal length: that length, and how many they are. On the CPU."""

@@ -1,4 +1,4 @@
-"""How often blocks are compiled. ``test_encoder.py`` runs this, since the tests' type checks do not trace."""
+"""How often blocks are compiled. ``test_fast_encoder.py`` runs this, since the tests' type checks do not trace."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,7 @@ from torch._dynamo.utils import counters
 
 from tokengt.accelerate import accelerate
 from tokengt.accelerate.fast_encoder import FastEncoder
-from tokengt.accelerate.recording import run_filled, with_room
-from tokengt.accelerate.sizes import Size, with_margin
-from tokengt.attention import AttentionPlan, SoftmaxConfig, softmax
+from tokengt.attention import SoftmaxConfig, softmax
 from tokengt.block import EncoderConfig
 from tokengt.kernels.heads import Heads
 from tokengt.kernels.tiles import Tiles, Tiling, make_tiles
@@ -64,31 +62,25 @@ def copied(qkv: Tensor, tiles: Tiles, heads: Heads, *, dropout: float = 0.0) -> 
     return out
 
 
-def step(fast: FastEncoder, lengths: Sequence[int], margin: int | None) -> None:
-    """A step that is run, and the same as it is recorded: filled up, from memory of the recording's own."""
+def step(fast: FastEncoder, lengths: Sequence[int], room: Sequence[int] | None) -> None:
+    """A step of a frame, which begins at its graphs' first rows; the tiles are given, with room for others."""
     segments = Segments.from_lengths(torch.tensor(lengths))
-    size = Size.of(segments, segments.starts)
-    filled = size.fill(segments)
-    tiles = make_tiles(filled, Tiling())
-    plan = AttentionPlan(filled, tiles=tiles, dtype=torch.float32)
-    room = tiles.sizes if margin is None else [with_margin(entries) + margin for entries in tiles.sizes]
-    run = lambda x, plan, rows: fast._run(x, plan, None, rows)  # noqa: E731
+    tiles = make_tiles(segments, Tiling())
     x = torch.randn(segments.total, DIM, requires_grad=True)
-    run_filled(run, size, x, with_room(plan, room), segments.starts).sum().backward()
-    static = torch.zeros(size.rows, DIM, requires_grad=True)
-    rows = torch.zeros(size.read or 0, dtype=torch.int64)
-    run(static, with_room(plan, room), rows).sum().backward()
+    with fast.given(tiles if room is None else tiles.in_room(room)):
+        fast(x, segments, None, segments.starts).sum().backward()
 
 
 def main() -> None:
     assert compiled_of(2) == compiled_of(5) > 0
     # Entries are now as many as there are buckets (5), now as many as a row has numbers (48), now others.
     softmax.tiled_attention = copied
-    for margins in ((None, 0), (0, 16)):
-        fast = FastEncoder(make(3), "aot_eager", record=False)
-        for margin in margins:
-            for lengths in ([9, 30, 60, 3], [9, 33, 58, 1], [20] * 60):
-                step(fast, lengths, margin)
+    for rooms in ((None, [16] * 5), ([1, 1, 1, 1, 1], [16, 16, 16, 0, 0], [32] * 5)):
+        fast = FastEncoder(make(3), "aot_eager")
+        for room in rooms:
+            for lengths in ([9, 30, 60, 3], [9, 33, 58, 1], [20] * 16):
+                if room is None or make_tiles(Segments.from_lengths(torch.tensor(lengths)), Tiling()).fit_into(room):
+                    step(fast, lengths, room)
         assert graphs() == 3, graphs()  # What comes before the first block, all blocks but the last, and the last.
 
 

@@ -4,7 +4,9 @@
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 from packed_cases import DEVICE
 
-from tokengt.accelerate import fast_block
+from tokengt.accelerate import fast_block, fast_encoder
 from tokengt.accelerate import rows as row_functions
 from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.attention import SoftmaxConfig
@@ -54,8 +56,8 @@ def test_row_kernels_give_the_plain_encoder(asks: str, activation: str, monkeypa
     x = randn(segments.total, 24)
     rows = segments.starts[torch.tensor([0, 2], device=DEVICE)] if asks == "some rows" else None
     results = []
-    monkeypatch.setattr(fast_block, "takes_rows", lambda block, x: True)
-    for system in (encoder, FastEncoder(encoder, None, record=False)):
+    monkeypatch.setattr(fast_block, "takes_rows", lambda block, x, eager: True)
+    for system in (encoder, FastEncoder(encoder)):
         out = system(x, segments, None, rows)
         results.append([out, *torch.autograd.grad(out.square().sum(), [x, *encoder.parameters()])])
     for plain, fast in zip(*results, strict=True):
@@ -65,12 +67,90 @@ def test_row_kernels_give_the_plain_encoder(asks: str, activation: str, monkeypa
 def test_drop_path_by_row_kernels_drops_whole_branches(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rate that drops all of them, what is left is the input, normed."""
     encoder = encoder_of(drop_path=0.5, final_norm=False, num_layers=2)
-    monkeypatch.setattr(fast_block, "takes_rows", lambda block, x: True)
+    monkeypatch.setattr(fast_block, "takes_rows", lambda block, x, eager: True)
     for block in encoder.blocks:
         block.drop_rate.fill_(1 - 1e-7)  # type: ignore[operator, union-attr]
     segments = Segments.from_lengths(torch.tensor([4, 9]), DEVICE)
     x = torch.randn(13, 24, device=DEVICE)
-    torch.testing.assert_close(FastEncoder(encoder, None, record=False)(x, segments), encoder.input_norm(x))
+    torch.testing.assert_close(FastEncoder(encoder)(x, segments), encoder.input_norm(x))
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Kernels take these rows on a CPU too, where they are interpreted; the names of those that were launched."""
+    if interpreted():
+        monkeypatch.setattr(fast_block, "fits", lambda x: True)
+        monkeypatch.setattr(fast_encoder, "fits", lambda x: True)
+    launched: list[str] = []
+    for name in ("add_norm_forward", "activate_forward"):
+        kernel = getattr(kernels, name)
+        monkeypatch.setattr(kernel, "run", _noting(kernel.run, launched, name))
+    return launched
+
+
+def _noting(launch: Callable[..., Any], launched: list[str], name: str) -> Callable[..., Any]:
+    def run(*given: Any, **sizes: Any) -> Any:
+        launched.append(name)
+        return launch(*given, **sizes)
+
+    return run
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["float32", "autocast"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("asks", ["all rows", "some rows", "one block", "no norms"])
+def test_kernels_outside_of_compiled_code_give_the_plain_encoder(
+    asks: str, training: bool, mixed: bool, eager: list[str]
+) -> None:
+    """As in recorded steps, and in the evaluation between them; norms at the input and at the end included."""
+    changes = {"one block": {"num_layers": 1}, "no norms": {"input_norm": False, "final_norm": False}}.get(asks, {})
+    encoder = encoder_of(**changes).train(training)
+    for parameter in encoder.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    segments = Segments.from_lengths(torch.tensor([4, 0, 9, 1]), DEVICE)
+    x = randn(segments.total, 24)
+    rows = segments.starts[torch.tensor([0, 2], device=DEVICE)] if asks == "some rows" else None
+    results = []
+    for system in (encoder, FastEncoder(encoder, kernels=True).train(training)):
+        eager.clear()
+        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=mixed):
+            out = system(x, segments, None, rows)
+        results.append([out, *torch.autograd.grad(out.float().square().sum(), [x, *encoder.parameters()])])
+    # Every block has two norms and an activation; beside them are the norms at the input and at the end.
+    layers, ends = len(encoder.blocks), 0 if asks == "no norms" else 2
+    assert eager.count("add_norm_forward") == 2 * layers + ends
+    assert eager.count("activate_forward") == layers
+    for plain, fast in zip(*results, strict=True):
+        close(fast, plain, 5e-2 if mixed else 1e-4)
+
+
+def test_kernels_outside_of_compiled_code_draw_for_all_blocks_at_once(eager: list[str]) -> None:
+    """Same seed, same output; another seed, another; no chance at all in evaluation."""
+    encoder = encoder_of(residual_dropout=0.2, mlp_dropout=0.2, drop_path=0.4, input_dropout=0.1)
+    fast = FastEncoder(encoder, kernels=True)
+    segments = Segments.from_lengths(torch.tensor([4, 0, 9, 1]), DEVICE)
+    x = torch.randn(segments.total, 24, device=DEVICE)
+
+    def run(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return fast(x, segments).detach()
+
+    assert torch.equal(run(1), run(1))
+    assert not torch.equal(run(1), run(2))
+    fast.eval()
+    assert torch.equal(run(1), run(2))
+    close(run(1), encoder.eval()(x, segments), 1e-4)
+
+
+def test_drop_path_drawn_at_once_drops_whole_branches(eager: list[str]) -> None:
+    """With a rate that drops nearly all of them, what is left is the input, normed."""
+    encoder = encoder_of(drop_path=0.5, final_norm=False, num_layers=2)
+    for block in encoder.blocks:
+        block.drop_rate.fill_(1 - 1e-7)  # type: ignore[operator, union-attr]
+    segments = Segments.from_lengths(torch.tensor([4, 9]), DEVICE)
+    x = torch.randn(13, 24, device=DEVICE)
+    out = FastEncoder(encoder, kernels=True)(x, segments)
+    torch.testing.assert_close(out, encoder.input_norm(x), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("default")  # PyTorch hides one of its own
@@ -95,7 +175,7 @@ def test_a_compiled_encoder_is_the_plain_one(mixed: bool, monkeypatch: pytest.Mo
     calls = []
     launch = kernels.add_norm_forward.run
     monkeypatch.setattr(kernels.add_norm_forward, "run", lambda *a, **k: (calls.append(1), launch(*a, **k))[1])
-    fast = FastEncoder(encoder, "aot_eager" if interpreted() else "inductor", record=False)
+    fast = FastEncoder(encoder, "aot_eager" if interpreted() else "inductor")
     for number in (7, 4):
         for result, exact in zip(run(fast), plain, strict=True):
             close(result, exact, 5e-2 if mixed else 1e-4)

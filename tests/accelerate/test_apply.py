@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.graphs import odd_graphs, small_model
 from tokengt import GraphBatch
-from tokengt.accelerate import accelerate, forget, steps_replayed
+from tokengt.accelerate import accelerate, fast_encoders
 from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.block import EncoderConfig
 from tokengt.models.tokengt.model import TokenGT
@@ -67,9 +67,22 @@ def test_copies_are_plain(model: TokenGT, batch: GraphBatch) -> None:
 
 def test_a_model_that_nothing_helps_is_returned_itself(model: TokenGT) -> None:
     assert accelerate(model, device="cpu", compile=False) is model
-    assert accelerate(model, device="cpu", compile=False, record=True) is model  # Steps are recorded on a GPU only.
+    assert accelerate(model, device="cpu", compile=False, kernels=True) is model  # Kernels run on a GPU only.
+    assert accelerate(model, device="cuda", compile=False) is model
     other = nn.Sequential(nn.Linear(2, 2))
-    assert accelerate(other, device="cuda", record=True) is other
+    assert accelerate(other, device="cuda", kernels=True) is other
+    assert fast_encoders(model) == fast_encoders(other) == []
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize(("compile", "kernels"), [(False, True), (True, True), (True, False)])
+def test_each_means_is_asked_for_by_itself(model: TokenGT, device: str, compile: bool, kernels: bool) -> None:
+    found = fast_encoders(accelerate(model, device=device, compile=compile, kernels=kernels))
+    assert len(found) == (compile or device == "cuda")
+    for encoder in found:
+        assert encoder.plain is model.encoder
+        assert encoder._compiles == compile
+        assert encoder._kernels == (kernels and device == "cuda")
 
 
 def test_encoders_are_found_wherever_they_are() -> None:
@@ -83,7 +96,7 @@ def test_encoders_are_found_wherever_they_are() -> None:
             self.parts = nn.ModuleList([nn.Linear(8, 8), Encoder(8, EncoderConfig(num_layers=1, num_heads=2))])
 
     outer = Outer()
-    fast = accelerate(outer, device="cuda", record=True)
+    fast = accelerate(outer, device="cuda", compile=False, kernels=True)
     assert isinstance(fast.parts[1], FastEncoder)
     assert fast.parts[0] is outer.parts[0]
     assert type(outer.parts[1]) is Encoder
@@ -91,5 +104,4 @@ def test_encoders_are_found_wherever_they_are() -> None:
     assert outer.scale is fast.scale
     assert outer.scale.dtype == torch.float64
     assert outer.shift is fast.shift
-    forget(fast)
-    assert steps_replayed(fast) == 0
+    assert fast_encoders(fast) == [fast.parts[1]]

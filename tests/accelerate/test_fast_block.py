@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokengt.accelerate import fast_block
+from tokengt.accelerate import fast_block, fast_encoder
 from tokengt.accelerate import rows as row_functions
-from tokengt.accelerate.fast_block import takes_rows
+from tokengt.accelerate.fast_block import BlockDraws, draw_for, takes_rows
 from tokengt.accelerate.fast_encoder import FastEncoder
 from tokengt.accelerate.rows import Branch, fits
 from tokengt.block import Block, EncoderConfig
@@ -25,7 +25,7 @@ def add_norm(x: Tensor, branch: Branch, norm: nn.LayerNorm) -> tuple[Tensor, Ten
     return out, norm(out)
 
 
-def activate(x: Tensor, bias: Tensor, *, dropout: float, gelu: bool) -> Tensor:
+def activate(x: Tensor, bias: Tensor, *, dropout: float, gelu: bool, seed: Tensor | None = None) -> Tensor:
     return F.dropout(F.gelu(x + bias) if gelu else F.relu(x + bias), dropout)
 
 
@@ -35,7 +35,7 @@ def by_rows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(fast_block, "add_norm", add_norm)
     monkeypatch.setattr(fast_block, "activate", activate)
     monkeypatch.setattr(fast_block, "linear", lambda x, layer: layer(x))
-    monkeypatch.setattr(fast_block, "takes_rows", lambda block, x: True)
+    monkeypatch.setattr(fast_block, "takes_rows", lambda block, x, eager: True)
     return monkeypatch
 
 
@@ -46,7 +46,7 @@ def pair_of(**changes: Any) -> tuple[Encoder, FastEncoder]:
     encoder = Encoder(DIM, EncoderConfig(**settings)).double().train()
     for parameter in encoder.parameters():
         nn.init.normal_(parameter, std=0.5)
-    return encoder, FastEncoder(encoder, None, record=False)
+    return encoder, FastEncoder(encoder)
 
 
 @pytest.mark.parametrize("asks", ["all rows", "some rows", "linked rows"])
@@ -98,7 +98,7 @@ def test_what_a_block_left_is_added_by_one_in_another_mode(by_rows: pytest.Monke
     encoder, fast = pair_of()
     segments, x = Segments.from_lengths(torch.tensor([4, 8])), torch.randn(12, DIM, dtype=torch.float64)
     fast.blocks[1].eval()
-    by_rows.setattr(fast_block, "takes_rows", lambda block, x: block.training)
+    by_rows.setattr(fast_block, "takes_rows", lambda block, x, eager: block.training)
     output = fast(x, segments)
     torch.testing.assert_close(output, encoder(x, segments))
 
@@ -112,7 +112,7 @@ def test_each_rate_goes_where_it_belongs(by_rows: pytest.MonkeyPatch) -> None:
         rates.append(branch.rate)
         return add_norm(x, branch, norm)
 
-    def note_activation(x: Tensor, bias: Tensor, *, dropout: float, gelu: bool) -> Tensor:
+    def note_activation(x: Tensor, bias: Tensor, *, dropout: float, gelu: bool, seed: Tensor | None) -> Tensor:
         rates.append(dropout)
         return activate(x, bias, dropout=dropout, gelu=gelu)
 
@@ -159,26 +159,122 @@ def test_the_h_that_compiled_training_keeps_changes_nothing(asks: str) -> None:
             assert left is None
 
 
-def test_row_kernels_are_for_compiled_training_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_kernels_are_for_a_gpu_in_compiled_training_or_where_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, _ = pair_of()
     part, x = encoder.blocks[0], torch.randn(3, DIM)
     assert isinstance(part, Block)
     monkeypatch.setattr(row_functions, "_NARROWEST", DIM)
-    assert not fits(x)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert not fits(x)  # There is no GPU here.
     monkeypatch.setattr(Tensor, "is_cuda", True)
+    assert fits(x[:, 1:])  # A compiler makes better kernels for narrow rows; without one, ours are.
+    assert not takes_rows(part, x, eager=False)
+    assert takes_rows(part, x, eager=True)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert fits(x)
     assert not fits(x.double())
     assert not fits(x[:, 1:])
     assert fits(torch.randn(1, 2048))
     assert not fits(torch.randn(1, 2049))
-    assert takes_rows(part, x)
-    assert not takes_rows(Block(DIM, EncoderConfig(num_heads=2, norm=False), 0.0), x)
+    assert takes_rows(part, x, eager=False)
+    assert not takes_rows(Block(DIM, EncoderConfig(num_heads=2, norm=False), 0.0), x, eager=True)
     handle = part.mlp.up.register_forward_pre_hook(lambda module, given: None)
-    assert not takes_rows(part, x)  # The old kind of weight norm is such a hook.
+    assert not takes_rows(part, x, eager=True)  # The old kind of weight norm is such a hook.
     handle.remove()
-    assert takes_rows(part, x)
+    assert takes_rows(part, x, eager=False)
     nn.utils.parametrizations.weight_norm(part.attention.qkv_proj)
-    assert not takes_rows(part, x)
-    assert not takes_rows(encoder.blocks[1].eval(), x)  # type: ignore[arg-type]
+    assert not takes_rows(part, x, eager=True)
+    other = encoder.blocks[1].eval()
+    assert isinstance(other, Block)
+    assert not takes_rows(other, x, eager=False)  # A compiler fuses a forward well enough.
+    assert takes_rows(other, x, eager=True)
+
+
+@pytest.fixture
+def by_kernels(by_rows: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Row kernels outside of compiled code: what they compute, in plain PyTorch."""
+    by_rows.setattr(fast_encoder, "fits", lambda x: True)
+    by_rows.setattr(fast_encoder, "norm", lambda x, layer, dtype: layer(x).to(dtype))
+    by_rows.setattr(fast_block, "norm", lambda x, layer, dtype: layer(x).to(dtype))
+    return by_rows
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("asks", ["all rows", "some rows", "linked rows"])
+@pytest.mark.parametrize("changes", [{}, {"num_layers": 1}, {"input_norm": False, "final_norm": False}], ids=str)
+def test_kernels_outside_of_compiled_code_give_the_plain_result(
+    by_kernels: pytest.MonkeyPatch, asks: str, changes: dict[str, Any], training: bool
+) -> None:
+    encoder, _ = pair_of(**changes, sparse_basis_residual=asks == "linked rows")
+    fast = FastEncoder(encoder, kernels=True).train(training)
+    segments = Segments.from_lengths(torch.tensor([4, 0, 7, 1]))
+    links = RowLinks(torch.tensor([0, 5, 5]), torch.tensor([3, 4, 2])) if asks == "linked rows" else None
+    rows = torch.tensor([0, 4, 11]) if asks == "some rows" else None
+    x = torch.randn(12, DIM, dtype=torch.float64, requires_grad=True)
+    results = []
+    for system in (fast, encoder):
+        out = system(x, segments, links, rows)
+        results.append([out, *torch.autograd.grad(out.square().sum(), [x, *encoder.parameters()])])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+def test_what_all_blocks_draw_is_drawn_at_once(by_kernels: pytest.MonkeyPatch) -> None:
+    """Each block gets its own factors, at its own rate, and its own seeds; nothing in evaluation."""
+    encoder, _ = pair_of(drop_path=0.5, residual_dropout=0.25)
+    segments = Segments.from_lengths(torch.ones(4000, dtype=torch.int64))
+    torch.manual_seed(0)
+    drawn = draw_for([part for part in encoder.blocks if isinstance(part, Block)], segments)
+    rates = [float(part.drop_rate) for part in encoder.blocks]  # type: ignore[arg-type]
+    assert rates == sorted(set(rates))
+    seeds = set()
+    for rate, own in zip(rates, drawn, strict=True):
+        assert own.factors is not None
+        assert own.seeds is not None
+        assert own.factors.shape == (2, 4000)
+        dropped = own.factors == 0
+        assert (dropped.double().mean(1) - rate).abs().max() < 0.03
+        torch.testing.assert_close(own.factors[~dropped], torch.full_like(own.factors[~dropped], 1 / (1 - rate)))
+        assert rate == 0 or not torch.equal(dropped[0], dropped[1])
+        seeds |= set(own.seeds.tolist())
+    assert len(seeds) == 9
+    encoder.eval()
+    assert draw_for([part for part in encoder.blocks if isinstance(part, Block)], segments) == [BlockDraws()] * 3
+
+
+def test_blocks_use_what_was_drawn_for_them(by_kernels: pytest.MonkeyPatch) -> None:
+    """Attention's branch, the hidden rows and the MLP's branch: seeds 0, 1 and 2, factors 0 and 1."""
+    encoder, _ = pair_of(drop_path=0.5, num_layers=2)
+    segments, x = Segments.from_lengths(torch.tensor([4, 8])), torch.randn(12, DIM, dtype=torch.float64)
+    ones = [BlockDraws(torch.full((2, 2), 1.0 + n).double(), torch.arange(3) + 10 * n) for n in range(2)]
+    ones[0].factors[1] = 5.0  # type: ignore[index]
+    used: list[tuple[str, int, float]] = []
+
+    def note_norm(x: Tensor, branch: Branch, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+        assert branch.seed is not None
+        assert branch.factor is not None
+        used.append(("branch", int(branch.seed), float(branch.factor[0])))
+        return add_norm(x, branch, norm)
+
+    def note_activation(x: Tensor, bias: Tensor, *, dropout: float, gelu: bool, seed: Tensor | None) -> Tensor:
+        assert seed is not None
+        used.append(("hidden", int(seed), 0.0))
+        return activate(x, bias, dropout=dropout, gelu=gelu)
+
+    by_kernels.setattr(fast_encoder, "draw_for", lambda blocks, segments: ones)
+    by_kernels.setattr(fast_block, "add_norm", note_norm)
+    by_kernels.setattr(fast_block, "activate", note_activation)
+    FastEncoder(encoder, kernels=True)(x, segments)
+    # The second block adds what the first one left, then its own; what its MLP adds, it adds itself.
+    first = [("branch", 0, 1.0), ("hidden", 1, 0.0), ("branch", 2, 5.0)]
+    assert used == [*first, ("branch", 10, 2.0), ("hidden", 11, 0.0)]
+
+
+def test_biases_are_copied_only_where_weights_may_be_gone(by_kernels: pytest.MonkeyPatch) -> None:
+    """Recorded steps have all weights at hand; FSDP, which frees them, takes the other way."""
+    encoder, _ = pair_of()
+    fast = FastEncoder(encoder, kernels=True)
+    left: list[Any] = []
+    for part in fast.blocks:
+        part.register_forward_hook(lambda module, given, out: left.append(out[1]))
+    fast(torch.randn(6, DIM, dtype=torch.float64), Segments.from_lengths(torch.tensor([6])))
+    assert left[0].bias is encoder.blocks[0].mlp.down.bias  # type: ignore[union-attr]

@@ -1,22 +1,21 @@
-"""The fast twin of an encoder: when it records, when not, and what it shares with the plain one."""
+"""The fast twin of an encoder: what it shares with the plain one, and the tiles that are given to it."""
 
 import pickle
 import subprocess
 import sys
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tests.training.forced import attend_by_tiles
 from tokengt.accelerate.fast_encoder import FastEncoder
-from tokengt.accelerate.replaying import Replayer
-from tokengt.accelerate.sizes import Size
-from tokengt.attention import AttentionPlan, FavorConfig, SoftmaxConfig
+from tokengt.attention import AttentionPlan, FavorConfig, SoftmaxConfig, softmax
 from tokengt.block import EncoderConfig
+from tokengt.kernels.tiles import Tiling, choose_tiling, make_tiles
 from tokengt.ragged import Segments
 from tokengt.transformer import Encoder
 
@@ -27,86 +26,57 @@ def encoder() -> Encoder:
     return Encoder(16, EncoderConfig(num_layers=2, num_heads=2, input_norm=True))
 
 
-def recording(encoder: Encoder) -> tuple[FastEncoder, Replayer]:
-    fast = FastEncoder(encoder, None, record=True)
-    replayer = fast._find_replayer()
-    assert replayer is not None
-    return fast, replayer
-
-
 def sequences() -> tuple[Tensor, Segments]:
     return torch.randn(14, 16), Segments.from_lengths(torch.tensor([5, 9]))
 
 
-def test_steps_are_replayed_in_training_alone(encoder: Encoder) -> None:
-    fast, replayer = recording(encoder)
+def test_given_tiles_say_where_sequences_lie(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the lengths on the host are: those are of the step that was recorded."""
+    monkeypatch.setattr(softmax, "tiled_attention", attend_by_tiles)
+    fast = FastEncoder(encoder)
     x, segments = sequences()
-    asked: list[int] = []
-    replayer.plan = lambda s: asked.append(s.total) or AttentionPlan(s)  # type: ignore[func-returns-value]
     expected = encoder(x, segments)
+    stale = Segments(segments.offsets, torch.tensor([0, 9, 14]))
+    tiles = make_tiles(segments, Tiling((16,), 16))
+    with fast.given(tiles):
+        assert fast.plan(stale).tiles is tiles
+        torch.testing.assert_close(fast(x, stale), expected)
+    assert fast.plan(segments).tiles is None
     torch.testing.assert_close(fast(x, segments), expected)
-    assert asked == [64]  # The batch was filled up to 64 rows.
-    with torch.no_grad():
-        torch.testing.assert_close(fast(x, segments), expected)
-    fast.eval()
-    torch.testing.assert_close(fast(x, segments), expected)
-    fast.forget()
-    torch.testing.assert_close(fast.train()(x, segments), expected)
-    assert asked == [64]
+    with pytest.raises(KeyError), fast.given(tiles):
+        raise KeyError
+    assert fast.plan(segments).tiles is None
 
 
-def test_a_replayed_step_is_planned_for_once(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model asks for a plan before the forward, which fills the sequences up and needs one of those."""
-    fast, replayer = recording(encoder)
-    x, segments = sequences()
-    planned: list[int] = []
-    plan = encoder.plan
-    monkeypatch.setattr(encoder, "plan", lambda s: planned.append(s.total) or plan(s))  # type: ignore[func-returns-value]
-    replayer.plan = encoder.plan
-    monkeypatch.setattr(Replayer, "__call__", lambda self, x, s, rows: self.plan(Size.of(s, rows).fill(s)) and x)
-    fast(x, fast.plan(segments))
-    assert planned == [64]
-    fast.eval()(x, fast.plan(segments))
-    assert planned == [64, 14]
+def test_steps_are_tiled_where_our_kernels_attend(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, lengths = FastEncoder(encoder), torch.tensor([5, 9, 40])
+    assert fast.step_tiles(lengths, 100) is None  # There is no GPU here.
+
+    def planned(self: Encoder, segments: Segments) -> AttentionPlan:
+        return AttentionPlan(segments, tiles=make_tiles(segments, Tiling()), dtype=torch.bfloat16)
+
+    monkeypatch.setattr(Encoder, "plan", planned)
+    # Two heads: 1,024 programs, which share the largest tile, or some more.
+    for per_step, places in ((512, [3, 3, 3]), (513, [0, 1, 3])):
+        tiles = fast.step_tiles(torch.tensor([5, 20, 90]), per_step)
+        assert tiles is not None
+        assert tiles.tiling == choose_tiling(8, 8, 2)
+        assert [int(tiles.needed(np.array([[length]])).argmax()) for length in (5, 20, 90)] == places
+    assert fast.step_tiles(lengths[:0], 100) is None
+    none = FastEncoder(Encoder(16, EncoderConfig(num_layers=0, num_heads=2)))
+    assert none.step_tiles(lengths, 100) is None
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"num_layers": 0},
-        {"sparse_basis_residual": True},
-        {"attention": FavorConfig()},
-        {"attention": SoftmaxConfig(backend="bucketed")},
-        {"attention": SoftmaxConfig(backend="varlen")},
-        {"head_dim": 129},
-    ],
-    ids=str,
-)
-def test_what_the_kernels_never_take_is_not_recorded(encoder: Encoder, changes: dict[str, Any]) -> None:
-    other = FastEncoder(Encoder(16, replace(encoder.config, **changes)), None, record=True)
-    assert other._find_replayer() is None
-    assert other.steps_replayed == 0
-
-
-def test_nothing_is_recorded_in_double_with_frozen_weights_or_unasked(encoder: Encoder) -> None:
-    assert FastEncoder(encoder, None, record=False)._find_replayer() is None
-    assert FastEncoder(encoder.double(), None, record=True)._find_replayer() is None
-    assert FastEncoder(encoder.float().requires_grad_(False), None, record=True)._find_replayer() is None
-
-
-def test_other_attention_begins_anew(encoder: Encoder) -> None:
-    """Whether it was switched on the plain encoder or on its twin."""
-    fast, before = recording(encoder)
+def test_attention_is_switched_on_both(encoder: Encoder) -> None:
+    fast = FastEncoder(encoder)
     fast.configure_attention(SoftmaxConfig(dropout=0.5))
-    after = fast._find_replayer()
-    assert after is not None
-    assert after is not before
+    assert encoder.blocks[0].attention.kernel.config == SoftmaxConfig(dropout=0.5)  # type: ignore[union-attr]
     encoder.configure_attention(FavorConfig())
-    assert fast._find_replayer() is None
+    assert isinstance(fast.plain.blocks[0].attention.kernel.config, FavorConfig)  # type: ignore[union-attr]
 
 
 def test_a_copy_is_plain_and_has_its_own_weights(encoder: Encoder) -> None:
-    fast = FastEncoder(encoder, "aot_eager", record=True)
+    fast = FastEncoder(encoder, "aot_eager", kernels=True)
     x, segments = sequences()
     with torch.no_grad():
         expected = fast.plain.eval()(x, segments)
@@ -119,33 +89,7 @@ def test_a_copy_is_plain_and_has_its_own_weights(encoder: Encoder) -> None:
         torch.testing.assert_close(encoder(x, segments), expected)
 
 
-def test_memory_that_recordings_hold_is_given_to_who_needs_it(
-    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fast, replayer = recording(encoder)
-    x, segments = sequences()
-    expected, run = encoder.eval()(x, segments), fast._run
-    fast.eval()
-
-    def full(*given: Any) -> Tensor:
-        if replayer.recordings:
-            raise torch.OutOfMemoryError("no memory left")
-        return run(*given)
-
-    monkeypatch.setattr(fast, "_run", full)
-    replayer.recordings[Size(64, 16, None)] = None  # type: ignore[assignment]
-    with pytest.warns(UserWarning, match="goes on without CUDA graphs"):
-        torch.testing.assert_close(fast(x, segments), expected)
-
-    def always(*_: Any) -> Tensor:
-        raise torch.OutOfMemoryError("none at all")
-
-    monkeypatch.setattr(fast, "_run", always)
-    with pytest.warns(UserWarning, match="goes on"), pytest.raises(torch.OutOfMemoryError, match="none at all"):
-        fast(x, segments)
-
-
-def test_blocks_share_their_compilations_and_recordings_add_none() -> None:
+def test_blocks_share_their_compilations_and_recorded_steps_add_none() -> None:
     """In a process of its own: the tests' type checks do not trace."""
     script = Path(__file__).with_name("compilations.py")
     subprocess.run([sys.executable, str(script)], check=True)

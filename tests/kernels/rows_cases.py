@@ -14,7 +14,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parent))
 from packed_cases import DEVICE
 
-from tokengt.accelerate.rows import Branch, activate, add_norm, linear
+from tokengt.accelerate.rows import Branch, activate, add_norm, linear, norm
 from tokengt.dropout import dropout_threshold, keep_mask
 from tokengt.kernels import rows as kernels
 from tokengt.kernels import rows_op
@@ -24,6 +24,8 @@ from tokengt.kernels.rows_op import (
     add_norm_backward_op,
     add_norm_op,
     linear_op,
+    norm_backward_op,
+    norm_op,
     sum_rows_op,
 )
 
@@ -104,6 +106,67 @@ def test_activate(rows: int, width: int, gelu: bool, dropout: float, dtype: torc
     close(out, exact_out, TOLERANCE[dtype])
     for one, other in zip(gradients, exact, strict=True):
         close(one, other, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize(("rows", "width"), [*SIZES, (40, 96), (70, 20), (5, 768)], ids=str)
+@pytest.mark.parametrize("stream", [torch.float32, torch.bfloat16], ids=str)
+def test_norm(rows: int, width: int, stream: torch.dtype, dtype: torch.dtype) -> None:
+    """Against float64, its three gradients included; rows of one type, normed into another."""
+    torch.manual_seed(rows)
+    layer = nn.LayerNorm(width, eps=1e-3, device=DEVICE)
+    nn.init.normal_(layer.weight)
+    nn.init.normal_(layer.bias)
+    x = randn(rows, width, dtype=stream)
+    inputs = (x, layer.weight, layer.bias)
+    normed = norm(x, layer, dtype)
+    assert normed.dtype == dtype
+    u = torch.randn(rows, width, device=DEVICE).to(dtype)
+    gradients = torch.autograd.grad(normed, inputs, u)
+    exact_inputs = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    exact_normed = F.layer_norm(exact_inputs[0], (width,), *exact_inputs[1:], layer.eps)
+    exact = torch.autograd.grad(exact_normed, exact_inputs, u.double())
+    close(normed, exact_normed, TOLERANCE[dtype])
+    for one, other, given_to in zip(gradients, exact, inputs, strict=True):
+        assert one.dtype == given_to.dtype
+        close(one, other, max(TOLERANCE[dtype], TOLERANCE[given_to.dtype]))
+
+
+def test_few_rows_make_few_parts_of_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the sums are the same: rows on both sides of the border."""
+    monkeypatch.setattr(rows_op, "_FEW_PROGRAMS", 2)
+    monkeypatch.setattr(rows_op, "_FEW_ROWS", 20)
+    assert [rows_op._programs(count) for count in (0, 20, 21)] == [2, 2, rows_op.PROGRAMS]
+    layer = nn.LayerNorm(24, device=DEVICE)
+    for rows in (19, 20, 21, 60):
+        x, branch, bias = randn(rows, 24), randn(rows, 24), randn(24)
+        inputs = (bias, layer.weight, layer.bias)
+        outputs = add_norm(x, Branch(branch, bias, None, None, 0.0), layer)
+        found = torch.autograd.grad(sum(out.square().sum() for out in outputs), inputs)
+        h = x.double() + branch.double() + bias.double()
+        normed = F.layer_norm(h, (24,), layer.weight.double(), layer.bias.double(), layer.eps)
+        exact = torch.autograd.grad(h.square().sum() + normed.square().sum(), inputs)
+        for one, other in zip(found, exact, strict=True):
+            close(one, other.double(), 1e-5)
+        (found_bias,) = torch.autograd.grad(activate(x, bias, dropout=0.0, gelu=True).sum(), bias)
+        (exact_bias,) = torch.autograd.grad(F.gelu(x.double() + bias.double()).sum(), bias)
+        close(found_bias, exact_bias.double(), 1e-5)
+
+
+def test_outputs_that_nothing_is_learned_through_have_no_gradient() -> None:
+    """Only the sum, or only its norm, is read: the other one's gradient counts as zero."""
+    layer = nn.LayerNorm(24, device=DEVICE)
+    x, branch, bias = randn(7, 24), randn(7, 24, dtype=torch.bfloat16), randn(24)
+    inputs = (x, branch, bias)
+    for number in range(2):
+        out = add_norm(x, Branch(branch, bias, None, None, 0.0), layer)[number]
+        found = torch.autograd.grad(out.float().square().sum(), inputs)
+        h = x.double() + branch.double() + bias.double()
+        exact_out = (h, F.layer_norm(h, (24,), layer.weight.double(), layer.bias.double(), layer.eps))[number]
+        exact = torch.autograd.grad(exact_out.square().sum(), inputs)
+        for one, other, given_to in zip(found, exact, inputs, strict=True):
+            assert one.dtype == given_to.dtype
+            close(one, other.double(), 5e-2 if number else 2e-2)
 
 
 def test_gelu_in_its_tails() -> None:
@@ -230,8 +293,10 @@ def test_operators_describe_themselves() -> None:
     torch.library.opcheck(activate_op, (x, bias, seed(), 0.2, True), test_utils=checks)
     torch.library.opcheck(sum_rows_op, (x.detach(),), test_utils=checks)
     torch.library.opcheck(linear_op, (x, randn(5, 8), randn(5)), test_utils=checks)
+    torch.library.opcheck(norm_op, (x, norm.weight, norm.bias, 1e-5, torch.bfloat16), test_utils=checks)
     out, normed, means, scales = (tensor.detach() for tensor in add_norm_op(*arguments))
-    left = (out, normed, out, means, scales, norm.weight.detach(), factor, ids, seed(), 0.2)
+    torch.library.opcheck(norm_backward_op, (normed, out, means, scales, norm.weight.detach(), 3), test_utils=checks)
+    left = (out, normed, out, means, scales, norm.weight.detach(), factor, ids, seed(), 0.2, 3)
     torch.library.opcheck(add_norm_backward_op, left, test_utils=checks)
-    left = (out, x.detach(), bias.detach(), seed(), 0.2, True)
+    left = (out, x.detach(), bias.detach(), seed(), 0.2, True, 3)
     torch.library.opcheck(activate_backward_op, left, test_utils=checks)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -16,9 +18,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tokengt.kernels import support
+from tokengt.kernels import tiles as tiles_module
 from tokengt.kernels.cuts import make_cuts
 from tokengt.kernels.heads import Heads
-from tokengt.kernels.tiles import Tiling, choose_tiling, make_tiles, padded_width
+from tokengt.kernels.tiles import StepTiles, Tiling, choose_tiling, make_tiles, padded_width
 from tokengt.ragged import Segments
 
 CASES = ["packed_cases.py", "favor_cases.py", "rows_cases.py", "build_cases.py", "../accelerate/fast_block_cases.py"]
@@ -91,6 +94,71 @@ def test_room_is_what_is_left_of_a_bucket() -> None:
     ]
     assert torch.equal(roomy.items, roomy.host)
     assert torch.equal(tiles.with_room([3, 1, 5]), roomy.host)
+
+
+TILINGS = st.sampled_from([Tiling(), Tiling((16,), 16), Tiling((16, 32, 64), 64), Tiling((32, 64, 128), 32)])
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda width: st.lists(st.lists(st.integers(0, 300), min_size=width, max_size=width), min_size=1, max_size=5)
+    ),
+    st.lists(st.integers(0, 300), min_size=1, max_size=40),
+    TILINGS,
+    st.sampled_from([10, 5000]),
+    st.integers(0, 20),
+)
+def test_tiles_of_many_steps_are_those_of_each(
+    lengths: list[list[int]], usual: list[int], tiling: Tiling, programs: int, more: int
+) -> None:
+    """Empty sequences and long ones, which have several entries; with more room than is needed, or just enough."""
+    many = StepTiles.decide(tiling, torch.tensor(usual), programs)
+    table = np.array(lengths)
+    starts = np.cumsum(table, 1) - table
+    needed = many.needed(table)
+    room = (needed + more).tolist()
+    items, buckets = many.items(starts, table, room), many.buckets(room)
+    assert items.dtype == np.int32
+    sizes = []
+    with mock.patch.object(tiles_module, "_with_company", lambda group, whole: torch.from_numpy(many.joins)[group]):
+        for step, own in zip(items, lengths, strict=True):
+            alone = make_tiles(Segments.from_lengths(torch.tensor(own)), tiling)
+            sizes.append(alone.sizes)
+            roomy = alone.in_room(room)
+            assert torch.equal(torch.from_numpy(step), roomy.host)
+            assert torch.equal(buckets, roomy.buckets)
+    assert needed.tolist() == np.array(sizes).max(0).tolist()
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=40), TILINGS)
+def test_many_programs_are_tiled_as_a_batch_is(usual: list[int], tiling: Tiling) -> None:
+    lengths = torch.tensor(usual)
+    many, alone = StepTiles.decide(tiling, lengths, 5000), make_tiles(Segments.from_lengths(lengths), tiling)
+    assert many.needed(lengths.numpy()[None]).tolist() == alone.sizes
+
+
+def test_few_programs_share_the_largest_tile() -> None:
+    """They all run at once, so that the largest tile takes no longer than smaller ones before it."""
+    usual = torch.tensor([10] * 50 + [30] * 50 + [60] * 50)
+    few, many = (StepTiles.decide(Tiling(), usual, programs) for programs in (1024, 1025))
+    assert few.needed(usual.numpy()[None]).tolist() == [0, 0, 150, 0, 0]
+    assert many.needed(usual.numpy()[None]).tolist() == [50, 50, 50, 0, 0]
+    # Longer ones than usual keep the tiles that hold them, and the loop.
+    assert few.needed(np.array([[10, 100, 200]])).tolist() == [0, 0, 1, 1, 4]
+
+
+def test_step_tiles_by_hand() -> None:
+    many = StepTiles.decide(Tiling((16, 32), 16), torch.tensor([5, 20, 5, 40]), 5000)
+    lengths = np.array([[20, 3, 0, 40, 16], [1, 1, 1, 1, 1]])
+    assert many.needed(lengths).tolist() == [5, 1, 3]
+    items = many.items(np.cumsum(lengths, 1) - lengths, lengths, [5, 1, 4])
+    assert items[0].tolist() == [
+        [20, 63, 0, 0, 0, 0, 23, 23, 23, 0],
+        [3, 16, 0, 0, 0, 20, 40, 40, 40, 0],
+        [0, 0, 0, 0, 0, 0, 0, 16, 32, 0],
+    ]
+    assert items[1].tolist() == [[0, 1, 2, 3, 4, *[0] * 5], [1] * 5 + [0] * 5, [0] * 10]
+    assert many.buckets([5, 1, 4]).tolist() == [[16, 0, 0, 5], [32, 0, 5, 6], [16, 1, 6, 10]]
 
 
 def _empty_at(segments: Segments, start: int) -> int:

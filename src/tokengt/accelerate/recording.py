@@ -44,28 +44,59 @@ class Recorder:
         self._seen: set[Hashable] = set()
         self._pool: Any = None
 
-    def run(self, name: Hashable, work: Callable[[], None]) -> None:
-        """Do the work. What has one name must launch the same kernels every time."""
+    def run(self, name: Hashable, work: Callable[[], None], *, repeatable: bool = False) -> None:
+        """Do the work. What has one name must launch the same kernels every time.
+
+        ``repeatable``: when work that is not recorded finds no memory left, it may be begun again after recordings have
+        given up theirs. It then has to change what lasts at its end, when it allocates nothing more.
+        """
         tape = self._tapes.get(name) or self._tape(name, work)
         if tape is None:
             self._seen.add(name)
-            work()
+            self._run(work, repeatable)
             return
         tape.replay()
         self.replays += 1
 
+    @property
+    def holds_memory(self) -> bool:
+        """Whether there are recordings, which keep memory from others."""
+        return bool(self._tapes)
+
+    def clear(self) -> None:
+        """Free the memory that recordings hold; what comes is recorded anew."""
+        self._tapes.clear()
+        self._seen.clear()
+
     def forget(self) -> None:
         """Free the memory that recordings hold, and record no more."""
         self._enabled = False
-        self._tapes.clear()
+        self.clear()
 
     def give_up(self, reason: str) -> bool:
         """:meth:`forget`, and say so; whether there was anything to free."""
-        held = bool(self._tapes)
+        held = self.holds_memory
         self.forget()
         torch.cuda.empty_cache()
         warnings.warn(f"training goes on without CUDA graphs, slower: {reason.splitlines()[0]}", stacklevel=2)
         return held
+
+    def _run(self, work: Callable[[], None], repeatable: bool) -> None:
+        """As usual; where memory does not suffice and recordings hold some, free it and begin again."""
+        if not (repeatable and self.holds_memory):
+            work()
+            return
+        # Where the random numbers of the work begin: it must draw the same ones when it is begun again.
+        state = torch.cuda.get_rng_state() if torch.cuda.is_available() else torch.get_rng_state()
+        try:
+            work()
+        except torch.OutOfMemoryError as error:
+            reason = str(error) or type(error).__name__
+        else:
+            return
+        self.give_up(reason)  # Not inside ``except``, where the error still holds the memory that is to be freed.
+        (torch.cuda.set_rng_state if torch.cuda.is_available() else torch.set_rng_state)(state)
+        work()
 
     def _tape(self, name: Hashable, work: Callable[[], None]) -> Tape | None:
         # The first time does what cannot be recorded: compiling, choosing algorithms, allocating.

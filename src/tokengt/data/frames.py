@@ -50,7 +50,7 @@ def row_kinds(graphs: GraphBatch) -> tuple[Segments, ...]:
 def can_be_framed(graphs: GraphBatch) -> bool:
     """Whether batches of this data can be filled up: there are no hyperedges, and no facts of pairs of nodes."""
     per_pair = any(getattr(fact, "per", "node") == "pair" for fact in graphs.facts.values())
-    return not (graphs.hyperedges.total or graphs.extras or per_pair)
+    return not (graphs.hyperedges.total or per_pair)
 
 
 class Frames:
@@ -61,7 +61,7 @@ class Frames:
         usual: the graphs of some usual steps, such as those of one epoch.
     """
 
-    def __init__(self, kinds: Sequence[Segments], usual: Sequence[Int[Tensor, " graphs"]]) -> None:
+    def __init__(self, kinds: Sequence[Segments], usual: Sequence[Int[Tensor, " _"]]) -> None:
         self._lengths = np.stack([kind.host_lengths.numpy() for kind in kinds])
         totals = self._totals(usual)
         whole = totals[totals[:, 0] >= np.median(totals[:, 0])]
@@ -71,7 +71,7 @@ class Frames:
         # As many graphs fill as make them about as large as the others: attention treats them alike.
         self._fillers = 1 + int(self._deviation[1:].sum() / max(1.0, self._mean[1:].sum() / self._mean[0]))
 
-    def levels(self, steps: Sequence[Int[Tensor, " graphs"]]) -> list[int]:
+    def levels(self, steps: Sequence[Int[Tensor, " _"]]) -> list[int]:
         """Which frame every step takes: 0 is the smallest, for steps of up to one deviation above the mean."""
         above = (self._totals(steps) - self._mean) / np.maximum(self._deviation, 1)
         levels: list[int] = np.maximum(np.ceil((above.max(1) - 1) / _APART - 1e-9), 0).astype(int).tolist()
@@ -82,7 +82,7 @@ class Frames:
         rows = tuple(-(-count // _LEAST_ROWS) * _LEAST_ROWS for count in most[1:].tolist())
         return Frame(int(most[0]) + self._fillers, rows)
 
-    def fill(self, frame: Frame, steps: Sequence[Int[Tensor, " graphs"]]) -> "Steps":
+    def fill(self, frame: Frame, steps: Sequence[Int[Tensor, " _"]]) -> "Steps":
         """Steps that all fit into the frame."""
         counts = np.array([len(step) for step in steps])
         place = np.arange(frame.graphs)
@@ -103,7 +103,7 @@ class Frames:
             np.cumsum(np.where(real, taken, filling), 1, out=offsets[kind, :, 1:])
         return Steps(frame, np.stack(totals, 1), places, offsets)
 
-    def _totals(self, steps: Sequence[Int[Tensor, " graphs"]]) -> NDArray[np.int64]:
+    def _totals(self, steps: Sequence[Int[Tensor, " _"]]) -> NDArray[np.int64]:
         """[steps, 1 + kinds]: graphs and rows of every kind."""
         counts = np.array([len(step) for step in steps])
         step = np.repeat(np.arange(len(steps)), counts)
@@ -181,14 +181,17 @@ def framed(graphs: GraphBatch, placement: Placement, level: Level) -> tuple[Grap
     """The batch of a frame; the rows of the data's table of labels that go with it; and which of them are its own."""
     kinds = row_kinds(graphs)
     cut = _FramedCut(kinds, placement)
-    batch = replace(graphs, extras=()).cut(cut) if graphs.extras else graphs.cut(cut)
+    # Extras are lists on the host that no model reads, and that graphs which only fill would need too.
+    batch = replace(graphs, extras=()).cut(cut)
     kind = {"graph": None, "node": 0, "edge": 1}[level]
     rows = cut.there if kind is None else cut.rows(kinds[kind])
     own = placement.totals()[0 if kind is None else 1 + kind]
     return batch, rows, torch.arange(len(rows), device=rows.device) < own
 
 
-def on_device(numbers: NDArray[np.int64], device: torch.device) -> Shaped[Tensor, "steps columns"]:
+def on_device(
+    numbers: NDArray[np.int64] | NDArray[np.float64], device: torch.device
+) -> Shaped[Tensor, "steps columns"]:
     """A table of the host on a device, without waiting for the work queued there."""
     table = torch.from_numpy(numbers)
     return table.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else table

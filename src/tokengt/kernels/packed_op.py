@@ -92,7 +92,9 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
     ctx.save_for_backward(qkv, out, log_sums, items, buckets, seed)
 
 
-def _backward(ctx: Any, grad_out: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad_out: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    if grad_out is None:
+        return (None,) * 8
     grad = packed_attention_backward_op(grad_out, *ctx.saved_tensors, *ctx.sizes)
     return (grad, *[None] * 7)
 

@@ -196,7 +196,9 @@ def _norm_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
     ctx.save_for_backward(x.contiguous(), means, scales, weight)
 
 
-def _norm_gradient(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _norm_gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 5
     x, means, scales, weight = ctx.saved_tensors
     grad_x, parts = norm_backward_op(grad, x, means, scales, weight, _programs(x.shape[0]))
     of_weight, of_shift, _ = parts.sum(0).unbind(0)

@@ -28,7 +28,16 @@ from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
 from tokengt.training.parts import Part, Parts
-from tokengt.training.processes import Envelope, Enveloped, deterministic, environment, load_into, share_buffers, whole
+from tokengt.training.processes import (
+    Envelope,
+    Enveloped,
+    deterministic,
+    environment,
+    load_into,
+    shards_weights,
+    share_buffers,
+    whole,
+)
 from tokengt.training.progress import Progress
 from tokengt.training.recorded import RecordedSteps, why_not
 from tokengt.training.stopping import Stop, stopping
@@ -93,7 +102,10 @@ class Trainer:
         self.model = model.double() if config.precision == "float64" else model
         # The same weights run in a faster way, compiled and recorded where that is asked for and pays; otherwise this
         # is the model itself.
-        self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=True)
+        # Row kernels outside of compiled code are for recorded steps. There a block leaves its bias to the next one, by
+        # when FSDP would have freed it.
+        kernels = self.model.sequence_rule() is not None and not shards_weights(fabric)
+        self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=kernels)
         self.forward = fabric.setup_module(Enveloped(self.fast, several=fabric.world_size > 1))
         if config.compile and self.fast is self.model:
             self.warn("training.compile does nothing for this model: it compiles the blocks of a plain Transformer")
@@ -105,6 +117,7 @@ class Trainer:
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         self.labels = parts.labels_per_graph(parts.train)
+        self._train_mode()  # Which kernels attend depends on dropout.
         self.recorded, self._why_not = self._make_recorded()
         self.state = State()
         self.best: dict[str, Tensor] = {}
@@ -350,13 +363,27 @@ class Trainer:
         # to put its weights together; one that has no batch left repeats the last and throws the result away.
         for first in range(0, len(batches), world):
             mine = batches[min(first + rank, len(batches) - 1)]
-            values = self.forward(self._batch(mine))
+            values = self._evaluated(mine)
             if first + rank < len(batches):
                 index, _ = rows.take(torch.searchsorted(part.places, mine))
                 out.index_copy_(0, index.to(out.device), values.double())
         self._train_mode()
         # A row is written by one process and zero in all others, so that the sum is the whole table.
         return self._summed(out).cpu()
+
+    def _evaluated(self, places: Int[Tensor, " graphs"]) -> Float[Tensor, "rows out"]:
+        """A batch's outputs. Recordings hold memory that evaluation may need: then they give it up."""
+        try:
+            out: Tensor = self.forward(self._batch(places))
+        except torch.OutOfMemoryError as error:
+            if self.recorded is None or not self.recorded.recorder.holds_memory:
+                raise
+            reason = str(error)
+        else:
+            return out
+        self.recorded.recorder.give_up(reason)
+        again: Tensor = self.forward(self._batch(places))
+        return again
 
     def _train_mode(self) -> None:
         self.forward.train()

@@ -210,6 +210,13 @@ def share_buffers(model: nn.Module, processes: int) -> None:
             torch.distributed.broadcast(buffer, 0)
 
 
+def shards_weights(fabric: Any) -> bool:
+    """Whether models will lie in pieces on several devices: FSDP."""
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+
+    return isinstance(fabric.strategy, ModelParallelStrategy)
+
+
 def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "device_mesh")
 

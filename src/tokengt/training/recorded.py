@@ -42,6 +42,9 @@ def why_not(model: Model, parts: Parts, fabric: Any) -> str | None:
         f"a step of {type(model).__name__} with these settings differs from the next": model.sequence_rule() is None,
         "the data is larger than half of the GPU's memory": parts.graphs.device.type != "cuda",
         "the graphs have hyperedges, or facts of pairs of nodes": not can_be_framed(parts.graphs),
+        "the graphs come without facts that the model needs": any(
+            parts.graphs.fact(fact.name) is None for fact in model.config.facts()
+        ),
         "the weights lie in pieces on several GPUs": any(hasattr(p, "device_mesh") for p in model.parameters()),
         "there is nothing to train on": not len(parts.train.places),
     }
@@ -73,7 +76,7 @@ class RecordedSteps:
         parameters: Sequence[nn.Parameter],
         optimizer: torch.optim.Optimizer,
         average: MovingAverage | None,
-        usual: Sequence[Int[Tensor, " graphs"]],
+        usual: Sequence[Int[Tensor, " _"]],
     ) -> None:
         rule = model.sequence_rule()
         assert rule is not None
@@ -81,7 +84,9 @@ class RecordedSteps:
         self._optimizer, self._average, self._parameters = optimizer, average, list(parameters)
         self._rule = rule
         self._kinds = row_kinds(parts.graphs)
-        self._frames = Frames(self._kinds, [step for step in usual if len(step)])
+        # A process may have no graph of its own in any usual step, where there are more processes than graphs.
+        usual = [step for step in usual if len(step)] or [parts.train.places[:1]]
+        self._frames = Frames(self._kinds, usual)
         self._buffers: dict[int, _Buffers] = {}
         self._draws_ids = True  # Until the model says otherwise.
         self.recorder = Recorder(enabled=config.cuda_graphs)
@@ -108,7 +113,7 @@ class RecordedSteps:
 
     def run(
         self,
-        steps: Sequence[Sequence[Int[Tensor, " graphs"]]],
+        steps: Sequence[Sequence[Int[Tensor, " _"]]],
         counts: Sequence[int],
         rates: Sequence[float],
         seeds: Sequence[int],
@@ -180,7 +185,7 @@ class RecordedSteps:
         return encoder
 
     def _feed(self, steps: Sequence[Sequence[Tensor]]) -> list[list[tuple["_Buffers", Tensor, Tensor]]]:
-        """For every piece of every step: the memory that it is worked on in, what is to be written there, its graphs.
+        """For every piece of every step, in order: the memory that it is worked on in, what goes there, its graphs.
 
         A piece without graphs has no gradient, and is left out.
         """
@@ -192,13 +197,15 @@ class RecordedSteps:
             chosen = np.flatnonzero(levels == level).tolist()
             filled[level] = chosen, self._frames.fill(self._frames.frame(level), [pieces[n][1] for n in chosen])
         self._make_room([steps for _, steps in filled.values()])
+        entries: dict[int, tuple[_Buffers, Tensor, Tensor]] = {}
         for level, (chosen, some) in filled.items():
             table = self._table(some)
             buffers = self._buffers_of(level, some.frame, table[0])
             rows = on_device(table, self._fabric.device)
             for number, row in zip(chosen, rows, strict=True):
-                place, piece = pieces[number]
-                fed[place].append((buffers, row, piece))
+                entries[number] = buffers, row, pieces[number][1]
+        for number, (place, _) in enumerate(pieces):
+            fed[place].append(entries[number])
         return fed
 
     def _sequences(self, some: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -215,16 +222,16 @@ class RecordedSteps:
             if (needed > self._room).any():
                 self._room = np.maximum(self._room, _with_margin(needed))
                 self._buffers.clear()
+                self.recorder.clear()
 
     def _tiles_needed(self, usual: Sequence[Tensor]) -> NDArray[np.int64]:
         if self._tiles is None:
             return np.zeros(0, dtype=np.int64)
-        pieces = [piece for piece in usual if len(piece)]
-        levels = np.array(self._frames.levels(pieces))
+        levels = np.array(self._frames.levels(usual))
         most = np.zeros(len(self._tiles.joins), dtype=np.int64)
         for level in np.unique(levels).tolist():
             some = self._frames.fill(
-                self._frames.frame(level), [pieces[n] for n in np.flatnonzero(levels == level).tolist()]
+                self._frames.frame(level), [usual[n] for n in np.flatnonzero(levels == level).tolist()]
             )
             most = np.maximum(most, self._tiles.needed(self._sequences(some)[1]))
         return _with_margin(most)
@@ -253,7 +260,7 @@ class RecordedSteps:
             self._buffers[level] = _Buffers((level, *room), row, Placement(frame, row, host), tiles)
         return self._buffers[level]
 
-    def _host_numbers(self, counts: Sequence[int], rates: Sequence[float], first: int) -> NDArray[np.int64]:
+    def _host_numbers(self, counts: Sequence[int], rates: Sequence[float], first: int) -> NDArray[np.float64]:
         """[steps, 3] what a loss is multiplied by, the learning rate, the weight of the moving average."""
         average = self._average
         weights = [0.0 if average is None else average.weight(first + place) for place in range(len(counts))]
@@ -269,7 +276,8 @@ class RecordedSteps:
     def _gradients_of(self, buffers: "_Buffers", row: Tensor, graphs: Int[Tensor, " graphs"], *, first: bool) -> None:
         buffers.row.copy_(row)
         self._draw_ids(buffers, graphs)
-        self.recorder.run(("gradients", buffers.name, first), lambda: self._accumulate(buffers, first))
+        name = ("gradients", buffers.name, first)
+        self.recorder.run(name, lambda: self._accumulate(buffers, first), repeatable=True)
 
     def _draw_ids(self, buffers: "_Buffers", graphs: Int[Tensor, " graphs"]) -> None:
         """Identifiers that cannot be drawn inside a recording, written where it reads them."""
@@ -297,8 +305,10 @@ class RecordedSteps:
         found: tuple[Tensor | None, ...] = torch.autograd.grad(
             loss * self._numbers[0].to(loss.dtype), self._rounded.leaves, allow_unused=True
         )
+        summed = loss.detach().double()[None]
+        # From here on nothing is allocated, so that the work can be repeated when it found no memory.
         self._keep_gradients(found, first)
-        self._losses.index_add_(0, self._place, loss.detach().double()[None])
+        self._losses.index_add_(0, self._place, summed)
 
     def _keep_gradients(self, found: Sequence[Tensor | None], first: bool) -> None:
         """Write gradients where they belong, or add them to what lies there: one launch for all of a type."""
@@ -351,15 +361,17 @@ class _Rounded:
             for name, layer in model.named_modules()
             if mixed and type(layer) is nn.Linear and layer.weight.requires_grad
         }
-        self._exact = list(linear.values())
-        self.weights = {name: weight.detach().to(dtype).requires_grad_() for name, weight in linear.items()}
-        rounded = {id(weight): self.weights[name] for name, weight in linear.items()}
+        # By identity: two layers may share one matrix, whose gradient is then that of both.
+        exact = {id(weight): weight for weight in linear.values()}
+        rounded = {key: weight.detach().to(dtype).requires_grad_() for key, weight in exact.items()}
+        self._pairs = list(rounded.values()), list(exact.values())
+        self.weights = {name: rounded[id(weight)] for name, weight in linear.items()}
         self.leaves = [rounded.get(id(parameter), parameter) for parameter in parameters]
 
     @torch.no_grad()
     def update(self) -> None:
-        if self._exact:
-            torch._foreach_copy_(list(self.weights.values()), self._exact)
+        if self.weights:
+            torch._foreach_copy_(*self._pairs)
 
 
 def _views(flat: Float[Tensor, " all"], parameters: Sequence[nn.Parameter]) -> list[Tensor]:
