@@ -96,7 +96,7 @@ def test_systems_train_the_same_first_step() -> None:
     before = [parameter.detach().clone() for parameter in systems[0].model.parameters()]
     places = next(batches(setup))
     for system in systems:
-        system.step(places)
+        system.take([places])
     after = [list(system.model.parameters()) for system in systems]
     torch.testing.assert_close(after[1], after[0], rtol=1e-7, atol=1e-9)
     assert not any(torch.equal(old, new) for old, new in zip(before[-2:], after[0][-2:], strict=True))
