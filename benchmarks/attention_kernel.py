@@ -2,7 +2,6 @@
 
     python benchmarks/attention_kernel.py --pack carry/lengths.json     # where RDKit and the molecules are
     python benchmarks/attention_kernel.py --data carry/lengths.json --out attention.json [--tune]
-    python benchmarks/attention_kernel.py --crossing --out crossing.json
     TRITON_INTERPRET=1 python benchmarks/attention_kernel.py --check    # the checks alone, on a CPU
 
 A row's time is the attention of 12 layers of the paper's model (32 heads of 24, 1,024 molecules), forward and backward,
@@ -13,7 +12,6 @@ no cache holds them. ``--tune`` times each tile size alone with other numbers of
 import argparse
 import json
 import math
-import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_clock import milliseconds, replayed
 from molecules import read_molecules
 from torch import Tensor
 
@@ -115,35 +114,6 @@ def adjoint_error(qkv: Tensor, weights: Tensor, segments: Segments, heads: Heads
     values, grad_values = (split(part.detach().double(), heads)[2] for part in (x, gradient))
     forward, backward = (out.detach().double() * weights.double()).sum(), (values * grad_values).sum()
     return float((forward - backward).abs() / (out.detach().double().norm() * weights.double().norm()))
-
-
-def milliseconds(call: Callable[[], object], repeats: int = 20) -> tuple[float, float]:
-    """The median time of a call and half its interquartile range, by device events."""
-    for _ in range(3):
-        call()
-    taken = []
-    for _ in range(repeats):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        stop.record()
-        torch.cuda.synchronize()
-        taken.append(start.elapsed_time(stop))
-    low, middle, high = statistics.quantiles(taken, n=4)
-    return middle, (high - low) / 2
-
-
-def replayed(call: Callable[[], object]) -> Callable[[], object]:
-    """The same work as one captured sequence of launches: what the kernels take when the host is not in the way."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        call()
-    return captured.replay
 
 
 def floor_ms(tokens: int, heads: Heads, bytes_each: int) -> float:
@@ -241,41 +211,6 @@ def tune() -> list[dict[str, Any]]:
     return rows
 
 
-def crossing() -> list[dict[str, Any]]:
-    """One layer, sequences of one length: where PyTorch's kernels overtake ours, and whether 65 to 128 tokens loop."""
-    rows = []
-    for length in (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048):
-        segments = segments_of([length] * (48_000 // length))
-        row: dict[str, Any] = {"length": length, "tokens": segments.total, "heads": "32 of 24"}
-        systems: list[tuple[SoftmaxBackend, float]] = [
-            ("triton", 0.0), ("triton", 0.1), ("varlen", 0.0), ("bucketed", 0.0), ("bucketed", 0.1),
-        ]  # fmt: skip
-        for backend, dropout in systems:
-            row[f"{backend}, dropout {dropout}"] = layer_ms(segments, backend, dropout)
-        if 64 < length <= 128:
-            for name, tiling in (("one tile", Tiling()), ("loop", Tiling((16, 32, 64), 64))):
-                passes = [pass_ms(segments, tiling, 0.1, backward=backward) for backward in (False, True)]
-                row[f"{name}, forward and backward"] = passes
-        rows.append(row)
-        print({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}, flush=True)
-    return rows
-
-
-def layer_ms(segments: Segments, backend: SoftmaxBackend, dropout: float) -> float:
-    """One layer's forward and backward, replayed."""
-    qkv = torch.randn(segments.total, PAPER.width, device=DEVICE).bfloat16().requires_grad_()
-    grad, tiles = torch.randn(segments.total, 32, 24, device=DEVICE).bfloat16(), tiles_of(segments, PAPER)
-
-    def step() -> None:
-        if backend == "triton":
-            out = tiled_attention(qkv, tiles, PAPER, dropout=dropout)
-        else:
-            out = softmax_attention(*split(qkv, PAPER), segments, dropout=dropout, backend=backend)
-        torch.autograd.grad(out, qkv, grad)
-
-    return milliseconds(replayed(step), 10)[0]
-
-
 def tried(
     segments: Segments, tiling: Tiling, setting: Launch, key: tuple[bool, bool, int], dropout: float
 ) -> dict[str, Any]:
@@ -298,7 +233,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--check", action="store_true", help="check and stop")
-    parser.add_argument("--crossing", action="store_true", help="time sequences of 32 to 2,048 tokens and stop")
     parser.add_argument("--tune", action="store_true", help="try other launch settings as well")
     options = parser.parse_args()
     if options.pack:
@@ -306,9 +240,6 @@ def main() -> None:
         return
     if options.out is None and not options.check:
         parser.error("--out is needed")
-    if options.crossing:
-        options.out.write_text(json.dumps({"torch": torch.__version__, "crossing": crossing()}, indent=1) + "\n")
-        return
     errors = check()
     for name, error in errors.items():
         print(f"{name:60s} {error:.1e}")

@@ -58,7 +58,7 @@ from tokengt.training.spec import RunSpec, write_run
 from tokengt.training.tasks import Task
 
 CARRY = moleculenet.ROOT / "carry" / "gap"
-GAP_RECIPE = TrainingConfig(epochs=24, batch_size=512, learning_rate=1e-3, warmup=0.05, ema=0.999, compile=True)
+GAP_RECIPE = TrainingConfig(epochs=24, batch_size=512, learning_rate=1e-3, warmup=0.05, ema=0.999)
 HARTREE = 27.2114
 MOSES, MOST_ATOMS, BITS, TENTHS, STEPS = 330_000, 26, 512, 9, 31
 NAMES = ("homolumogap", "qm9_gap", "qm9_homo", "qm9_lumo", *(f"huckel_{name}" for name in huckel.LEVELS))
@@ -246,7 +246,7 @@ def pretrain(device: str, out: Path) -> None:
     graphs = store.with_facts(config.facts()).graphs
     split = random_split(len(graphs), 0, (0.99, 0.01, 0.0))
     task = Task.fit("binary", targets, [str(place) for place in range(targets.shape[1])])
-    recipe = TrainingConfig(epochs=26, batch_size=1024, learning_rate=1.5e-3, warmup=0.04, ema=0.999, compile=True)
+    recipe = TrainingConfig(epochs=26, batch_size=1024, learning_rate=1.5e-3, warmup=0.04, ema=0.999)
     torch.manual_seed(0)
     out.mkdir(parents=True, exist_ok=True)
     save_file(fit(device, graphs, targets, split, task, TokenGT(config), recipe), out / "pretrained.safetensors")

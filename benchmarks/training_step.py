@@ -51,7 +51,7 @@ def setup(batch: GraphBatch, layout: Layout, dropout: float) -> Setup:
 
 def call(system: System, phase: str, parts: Parts) -> Callable[[], object]:
     places = parts.train.places
-    return (lambda: system.step(places)) if phase == "train" else (lambda: system.infer(places))
+    return (lambda: system.take([places])) if phase == "train" else (lambda: system.infer(places))
 
 
 def compare(batch: GraphBatch, phase: str, layout: Layout, dropout: float) -> list[dict[str, Any]]:

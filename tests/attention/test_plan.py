@@ -43,11 +43,17 @@ def test_auto_takes_the_kernels_on_a_gpu_where_they_work_and_fit(monkeypatch: py
     monkeypatch.setattr(support, "softmax_works", lambda device: True)
     monkeypatch.setattr(plan, "make_tiles", lambda segments, tiling: TILES)
 
-    def taken(*lengths: int, dtype: torch.dtype = torch.bfloat16, width: int = 24, device: str = "cuda") -> bool:
+    def taken(
+        *lengths: int,
+        dtype: torch.dtype = torch.bfloat16,
+        width: int = 24,
+        device: str = "cuda",
+        dropout: float = 0.0,
+    ) -> bool:
         segments = Segments.from_lengths(torch.tensor(lengths))
         # A device of that name, without one at hand.
         segments.offsets = SimpleNamespace(device=SimpleNamespace(type=device))  # type: ignore[assignment]
-        plan = plan_softmax(segments, Heads(1, width, 24), dtype, "auto")
+        plan = plan_softmax(segments, Heads(1, width, 24), dtype, "auto", dropout)
         assert plan.dtype == (None if plan.tiles is None else dtype)
         return plan.tiles is not None
 
@@ -61,8 +67,36 @@ def test_auto_takes_the_kernels_on_a_gpu_where_they_work_and_fit(monkeypatch: py
     assert not taken(45, dtype=torch.float64)
     assert not taken(45, width=129)
     assert not taken(45, device="cpu")
+    # How long sequences may be is measured, by the width of heads and apart for dropout, which other kernels do.
+    monkeypatch.setattr(plan, "LONGEST_TILED", {16: 10, 32: 512, 64: 100, 128: 100})
+    monkeypatch.setattr(plan, "LONGEST_TILED_DROPPING", {16: 10, 32: 600, 64: 100, 128: 100})
+    assert taken(600, dropout=0.1)
+    assert not taken(600)
+    assert not taken(601, dropout=0.1)
+    assert taken(100, width=33)
+    assert not taken(101, width=33)
     monkeypatch.setattr(support, "softmax_works", lambda device: False)
     assert not taken(45)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_counts_in_training_alone(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(plan, "longest_tiled", lambda heads, dropout: asked.append(dropout) or 0)
+    segments = Segments.from_lengths(torch.tensor([3]))
+    segments.offsets = SimpleNamespace(device=SimpleNamespace(type="cuda"))  # type: ignore[assignment]
+    SoftmaxConfig(dropout=0.1).build(Heads(1, 8, 8), torch.device("cpu"), torch.float32).train(training).plan(
+        segments, torch.bfloat16
+    )
+    assert asked == [0.1 if training else 0.0]
+
+
+def test_every_width_that_the_kernels_take_has_its_longest_sequence() -> None:
+    for width in range(1, support.WIDEST_HEAD + 1):
+        for dropout in (0.0, 0.1):
+            assert (
+                plan.longest_tiled(Heads(1, width, 1), dropout) == plan.longest_tiled(Heads(1, 1, width), dropout) > 0
+            )
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from tokengt.attention import SoftmaxConfig
+from tokengt.attention.softmax import fused_attention
 from tokengt.bench import BenchConfig, BenchRow, bench
 from tokengt.bench.config import model_config
 from tokengt.bench.report import keep_rows, lines, results_file, to_json
 from tokengt.bench.shapes import make_sample
-from tokengt.bench.systems import batches, check_same, make_setup, make_systems, requests
+from tokengt.bench.systems import Packed, Padded, batches, check_same, make_setup, make_systems, requests
 from tokengt.bench.timing import Timing, interleaved, median_ratio
+from tokengt.training.config import TrainingConfig
 
 TINY = BenchConfig(device="cpu", batch=8, steps=1, rounds=2, warmup=1, layers=1, dim=16, heads=2)
 HOUSE_KEYS = (
@@ -67,6 +69,66 @@ def test_one_large_graph_takes_favor_and_orthonormal_identifiers() -> None:
     # [graph], 138 nodes and one token per edge.
     assert own.tokens_per_s / own.graphs_per_s == pytest.approx(1 + 138 + 992)
     assert padded.graphs_per_s > 0
+
+
+def test_one_large_graph_may_take_softmax_and_has_no_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask of one graph alone would hide nothing, and would keep SDPA from its fastest kernels."""
+    masks: list[object] = []
+
+    def attend(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: object, dropout: float
+    ) -> torch.Tensor:
+        masks.append(mask)
+        return fused_attention(query, key, value, None, dropout)
+
+    monkeypatch.setattr("tokengt.bench.padded.fused_attention", attend)
+    config = replace(TINY, shape="physics", batch=0, scale=0.004, attention="softmax", phases=("infer",))
+    own, padded = bench(config)
+    assert own.attention == padded.attention == "softmax (auto)"
+    assert masks
+    assert all(mask is None for mask in masks)
+
+
+@pytest.mark.parametrize("when", ["compared", "warmed up", "timed"])
+def test_a_reference_that_does_not_fit_is_a_row_that_says_so(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own speed is measured all the same; the padded way is often the one that does not fit."""
+    calls = 0
+
+    def full(self: Padded, steps: list[torch.Tensor]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > (1 if when == "timed" else 0):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        take(self, steps)
+
+    take = Padded.take
+    monkeypatch.setattr(Padded, "infer" if when == "compared" else "take", full)
+    said: list[str] = []
+    own, padded = bench(replace(TINY, phases=("train",)), said.append)
+    assert (padded.system, padded.failed) == ("padded", "out of memory")
+    assert padded.graphs_per_s is padded.peak_share is padded.ratio_to_padded is padded.seconds is None
+    assert own.graphs_per_s is not None
+    assert own.ratio_to_padded is own.failed is None
+    assert "train: the padded reference is left out: out of memory" in said
+    table = lines([own, padded])
+    assert table[5].split() == ["train", "padded", "out", "of", "memory"]
+    assert "x" not in table[4]
+
+
+def test_our_own_lack_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Packed, steps: list[torch.Tensor]) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Packed, "take", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        bench(replace(TINY, phases=("train",)))
+
+
+def test_the_steps_of_a_run_are_timed_by_its_own_recipe() -> None:
+    recipe = TrainingConfig(batch_size=16, ema=0.9, clip=0.0, learning_rate=0.1)
+    training = replace(TINY, recipe=recipe).training
+    assert training == replace(recipe, learning_rate=1e-5)
+    assert TINY.training.ema == 0.0
 
 
 def test_every_step_brings_other_graphs_and_both_systems_the_same() -> None:
@@ -189,7 +251,7 @@ def test_recorded_steps_are_warmed_up_for_longer(monkeypatch: pytest.MonkeyPatch
     config = BenchConfig(device="cuda", compile=True)
     assert config.warmup_steps == 30
     assert replace(config, warmup=40).warmup_steps == 40
-    for change in ({"compile": False}, {"cuda_graphs": False}, {"shape": "physics"}, {"device": "cpu"}):
+    for change in ({"cuda_graphs": False}, {"shape": "physics"}, {"device": "cpu"}):
         assert replace(config, **change).warmup_steps == 3
     assert config.training.cuda_graphs
     assert not replace(config, cuda_graphs=False).training.cuda_graphs

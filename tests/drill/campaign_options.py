@@ -315,6 +315,11 @@ def _bench(case: Case) -> list[str]:
         "--scale=-1",
         "--scale=nan",
         "--seed=abc",
+        "--attention=x",
+        "--shape=x",
+        "--epochs=2",
+        "--set=training.ema=0.9",
+        "--real=nothing.csv",
     )
     return [
         "bench",

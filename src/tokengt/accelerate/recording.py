@@ -6,6 +6,7 @@ shapes. So what is recorded must launch the same kernels every time, on memory t
 nothing and copy nothing from the host. Random numbers go on being drawn anew, from the seed that is set at the time.
 """
 
+import gc
 import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, runtime_checkable
@@ -117,9 +118,24 @@ def record_on_gpu(work: Callable[[], None], pool: Any) -> Tape:
     """The kernels that ``work`` launches; none of them is run."""
     # Autocast keeps the copies of weights that it has made. A recording must make them anew, because weights change.
     torch.clear_autocast_cache()
-    tape = torch.cuda.CUDAGraph()
-    # Another thread may copy a checkpoint meanwhile, which is none of this recording's business.
-    with torch.cuda.graph(tape, pool=pool, capture_error_mode="thread_local"):
-        work()
-    torch.clear_autocast_cache()
+    tape, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(here)
+    # What the collector of garbage frees may not be freed in the middle of a recording. (``torch.cuda.graph`` would
+    # collect it before, which takes longer than the recording.)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.stream(aside):
+            # Another thread may copy a checkpoint meanwhile, which is none of this recording's business.
+            tape.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                tape.capture_end()
+    finally:
+        if collects:
+            gc.enable()
+        torch.clear_autocast_cache()
+    here.wait_stream(aside)
     return tape

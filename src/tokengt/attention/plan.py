@@ -14,15 +14,18 @@ from torch import Tensor
 from tokengt.kernels import support
 from tokengt.kernels.cuts import Cuts, make_cuts
 from tokengt.kernels.heads import Heads
-from tokengt.kernels.tiles import Tiles, choose_tiling, make_tiles
+from tokengt.kernels.tiles import Tiles, choose_tiling, make_tiles, padded_width
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
 
 SoftmaxBackend = Literal["auto", "bucketed", "varlen", "triton"]
 FavorBackend = Literal["auto", "bucketed", "triton"]
 
-# Where sequences are usually longer than this, flash attention is faster, because its tiles are larger.
-_LONGEST_TILED = 512
+# Where sequences are usually longer than this, PyTorch's kernels are faster, because their tiles are larger. It depends
+# on the width that our kernels round heads up to. benchmarks/crossing.py measures it and prints the two lines: the one
+# beside flash attention over packed rows, the other beside padded buckets, because flash attention has no dropout.
+LONGEST_TILED = {16: 512, 32: 512, 64: 512, 128: 512}
+LONGEST_TILED_DROPPING = {16: 512, 32: 512, 64: 512, 128: 512}
 # Where sequences are usually shorter than this, our kernels do not pay: the tables of FAVOR+, one per sequence, are not
 # small beside its rows.
 _SHORTEST_CUT = 1024
@@ -46,8 +49,10 @@ class AttentionPlan:
 
 
 @eager_only
-def plan_softmax(segments: Segments, heads: Heads, dtype: torch.dtype, backend: SoftmaxBackend) -> AttentionPlan:
-    """Tiles where our own kernels are asked for, or apply on this GPU.
+def plan_softmax(
+    segments: Segments, heads: Heads, dtype: torch.dtype, backend: SoftmaxBackend, dropout: float = 0.0
+) -> AttentionPlan:
+    """Tiles where our own kernels are asked for, or apply on this GPU and are the fastest at this ``dropout``.
 
     Raises:
         ImportError: the backend is "triton", and it is not installed.
@@ -62,13 +67,18 @@ def plan_softmax(segments: Segments, heads: Heads, dtype: torch.dtype, backend: 
             backend == "auto"
             and device.type == "cuda"
             and support.softmax_fits(dtype, heads)
-            and 0 < _usual_length(segments) <= _LONGEST_TILED
+            and 0 < _usual_length(segments) <= longest_tiled(heads, dropout)
             and support.softmax_works(device)
         )
     if not applies:
         return AttentionPlan(segments)
     tiles = make_tiles(segments, choose_tiling(heads.key, heads.value, dtype.itemsize))
     return AttentionPlan(segments, tiles=tiles, dtype=dtype)
+
+
+def longest_tiled(heads: Heads, dropout: float) -> int:
+    """The usual length of sequences up to which our softmax kernels are the fastest, where they take such heads."""
+    return (LONGEST_TILED_DROPPING if dropout else LONGEST_TILED)[padded_width(max(heads.key, heads.value))]
 
 
 def takes_varlen(

@@ -164,7 +164,8 @@ class SoftmaxAttention(nn.Module):
 
     def plan(self, segments: Segments, dtype: torch.dtype) -> AttentionPlan:
         """How rows of this type will be attended to."""
-        return plan_softmax(segments, self.heads, dtype, self.config.backend)
+        dropout = self.config.dropout if self.training else 0.0
+        return plan_softmax(segments, self.heads, dtype, self.config.backend, dropout)
 
     def may_plan_tiles(self, dtype: torch.dtype) -> bool:
         """Whether :meth:`plan` may choose our own kernels for any sequences at all."""

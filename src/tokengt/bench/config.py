@@ -17,14 +17,16 @@ from tokengt.training.processes import Device, DeviceConfig
 Layout = Literal["directed", "undirected"]
 Phase = Literal["train", "infer"]
 Preset = Literal["auto", "small", "regression"]
+Attention = Literal["auto", "softmax", "favor"]
 
 _BATCH = {  # Graphs per step: enough to fill a GPU, and as many as two CPU cores train on in about a second.
     "pcqm4mv2": {"cuda": 1024, "cpu": 256},
     "zinc": {"cuda": 1024, "cpu": 128},
-    "peptides": {"cuda": 64, "cpu": 16},
+    "peptides": {"cuda": 128, "cpu": 16},
     "physics": {"cuda": 1, "cpu": 1},
 }
 _WARMUP_RECORDED = 30
+_LOW_RATE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,13 @@ class BenchConfig:
         backend: of softmax attention.
         precision: as in training; "auto" is bfloat16 (mixed) on a GPU and float32 on a CPU.
         compile: both systems through ``torch.compile``.
-        cuda_graphs: with ``compile``, on a GPU: our training step is recorded and replayed, as in ``tokengt train``.
+        cuda_graphs: on a GPU: our training step is recorded and replayed, as in ``tokengt train``.
         phases: "train", "infer" or both.
         seed: of graphs, weights and draws.
         scale: "physics" only: share of its nodes and edges.
+        attention: "auto" is softmax, and FAVOR+ on "physics", whose 530,000 tokens are too many for softmax but on a
+            GPU with much patience.
+        recipe: that of a training run, to time its very steps; None for one with this config's batch and precision.
     """
 
     shape: Shape = "pcqm4mv2"
@@ -74,6 +79,8 @@ class BenchConfig:
     phases: tuple[Phase, ...] = ("infer", "train")
     seed: int = 0
     scale: float = 1.0
+    attention: Attention = "auto"
+    recipe: TrainingConfig | None = None
 
     def __post_init__(self) -> None:
         _ = self.where  # Building it checks the device.
@@ -83,6 +90,7 @@ class BenchConfig:
             "ids": get_args(Ids),
             "preset": get_args(Preset),
             "precision": get_args(Precision),
+            "attention": get_args(Attention),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -120,10 +128,12 @@ class BenchConfig:
     @property
     def training(self) -> TrainingConfig:
         """A rate so low that the weights stay where the comparison left them."""
+        if self.recipe is not None:
+            return replace(self.recipe, learning_rate=_LOW_RATE)
         return TrainingConfig(
             epochs=1,
             batch_size=self.graphs_a_step,
-            learning_rate=1e-5,
+            learning_rate=_LOW_RATE,
             precision=self.precision,
             compile=self.compile,
             cuda_graphs=self.cuda_graphs,
@@ -132,12 +142,12 @@ class BenchConfig:
     @property
     def warmup_steps(self) -> int:
         """Before the clock of training runs: enough that most sizes of batches have come twice and are recorded."""
-        records = self.compile and self.cuda_graphs and self.where.resolved == "cuda" and self.shape != "physics"
+        records = self.cuda_graphs and self.where.resolved == "cuda" and self.shape != "physics"
         return max(self.warmup, _WARMUP_RECORDED) if records else self.warmup
 
 
 def model_config(config: BenchConfig, tokens: TokensConfig, classes: int) -> TokenGTConfig:
-    """The model: a preset with what the measurement changes; one graph of many classes takes FAVOR+ and a node head."""
+    """The model: a preset with what the measurement changes; one graph of many classes takes a node head."""
     large = config.shape == "physics"
     chosen = config.preset if config.preset != "auto" else "regression" if config.where.resolved == "cuda" else "small"
     base = small() if chosen == "small" or (large and config.preset == "auto") else regression()
@@ -155,7 +165,7 @@ def model_config(config: BenchConfig, tokens: TokensConfig, classes: int) -> Tok
         num_layers=sizes["layers"],
         num_heads=sizes["heads"],
         mlp_dim=max(1, encoder.mlp_dim * dim // base.dim),
-        attention=_attention(config, encoder.attention, large),
+        attention=_attention(config, encoder.attention),
         mlp_dropout=mlp_dropout,
     )
     encoder.head_widths(dim)  # Raises at once when the heads do not divide the width.
@@ -175,11 +185,11 @@ def _identifiers(config: BenchConfig, laplacian: IdentifierConfig) -> Identifier
     return NearOrthonormalIds(64) if config.shape == "physics" else OrfIds(64)
 
 
-def _attention(config: BenchConfig, preset: AttentionConfig, large: bool) -> AttentionConfig:
-    """Softmax with the preset's dropout unless another is asked for; of one large graph FAVOR+."""
-    if large:
+def _attention(config: BenchConfig, preset: AttentionConfig) -> AttentionConfig:
+    """Softmax with the preset's dropout unless another is asked for, or FAVOR+, which has none."""
+    if config.attention == "favor" or (config.attention == "auto" and config.shape == "physics"):
         if config.backend == "varlen":
-            raise ValueError("backend 'varlen' is one of softmax attention; the shape 'physics' has FAVOR+")
+            raise ValueError("backend 'varlen' is one of softmax attention; FAVOR+ has none of that name")
         return FavorConfig(backend=config.backend)
     assert isinstance(preset, SoftmaxConfig)
     return SoftmaxConfig(dropout=preset.dropout if config.dropout is None else config.dropout, backend=config.backend)

@@ -18,6 +18,8 @@ from tokengt.tracing import eager_only
 class PaddedTokenGT(nn.Module):
     """What the usual code does: every layer runs on [graphs, longest, dim] with a key padding mask and SDPA.
 
+    One graph alone has no padding, so it has no mask either: nobody would give one, and SDPA has faster kernels then.
+
     FAVOR+ is written out as its equation, features kept for the backward. Same outputs as the model it shares its
     parameters with; the draws of dropout differ. With ``compile`` the blocks go through ``torch.compile``.
     """
@@ -37,7 +39,8 @@ class PaddedTokenGT(nn.Module):
         segments = tokens.segments
         x = tokens.values.new_zeros(segments.count, segments.max_length, self.model.config.dim)
         x = x.index_put((segments.ids, segments.positions), tokens.values)
-        mask = torch.arange(segments.max_length, device=x.device) < segments.lengths[:, None]
+        alone = segments.count == 1
+        mask = None if alone else torch.arange(segments.max_length, device=x.device) < segments.lengths[:, None]
         x = self._encode(x, mask)
         head = self.model.head
         if head.config.level == "graph" and head.config.readout == "token":
@@ -56,7 +59,7 @@ class PaddedTokenGT(nn.Module):
         return tokens
 
     def _encode(
-        self, x: Float[Tensor, "graphs longest dim"], mask: Bool[Tensor, "graphs longest"]
+        self, x: Float[Tensor, "graphs longest dim"], mask: Bool[Tensor, "graphs longest"] | None
     ) -> Float[Tensor, "graphs longest dim"]:
         encoder = self.model.encoder
         x = encoder.input_dropout(encoder.input_norm(x))
@@ -68,7 +71,7 @@ class PaddedTokenGT(nn.Module):
 
 
 def padded_block(
-    block: Block, x: Float[Tensor, "graphs longest dim"], mask: Bool[Tensor, "graphs longest"]
+    block: Block, x: Float[Tensor, "graphs longest dim"], mask: Bool[Tensor, "graphs longest"] | None
 ) -> Float[Tensor, "graphs longest dim"]:
     """One block with its dropout and drop path."""
     x = x + _branch(block, _attention(block.attention, block.attention_norm(x), mask))
@@ -83,7 +86,7 @@ def _branch(block: Block, x: Tensor) -> Tensor:
     return x * (keep.to(x.dtype) / (1 - block.drop_rate))[:, None, None]
 
 
-def _attention(attention: MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor:
+def _attention(attention: MultiheadAttention, x: Tensor, mask: Tensor | None) -> Tensor:
     heads, kernel = attention.heads, attention.kernel
     widths = [heads.count * width for width in (heads.key, heads.key, heads.value)]
     query, key, value = (
@@ -93,7 +96,7 @@ def _attention(attention: MultiheadAttention, x: Tensor, mask: Tensor) -> Tensor
         mixed = plain_favor(query, key, value, mask, kernel.projection, kernel.config.eps)
     else:
         dropout = kernel.config.dropout if attention.training else 0.0
-        mixed = fused_attention(query, key, value, mask[:, None, None, :], dropout)
+        mixed = fused_attention(query, key, value, None if mask is None else mask[:, None, None, :], dropout)
     out: Tensor = attention.out_proj(mixed.transpose(1, 2).flatten(2))
     return out
 
@@ -102,20 +105,26 @@ def plain_favor(
     query: Float[Tensor, "graphs heads longest head_dim"],
     key: Float[Tensor, "graphs heads longest head_dim"],
     value: Float[Tensor, "graphs heads longest value_dim"],
-    mask: Bool[Tensor, "graphs longest"],
+    mask: Bool[Tensor, "graphs longest"] | None,
     projection: Float[Tensor, "features head_dim"],
     eps: float,
 ) -> Float[Tensor, "graphs heads longest value_dim"]:
     """phi(Q) (phi(K)^T V) / phi(Q) (phi(K)^T 1), phi(x) = exp(W x - |x|^2 / 2 - stabiliser) + eps."""
     projection, scale = projection.to(query.dtype), query.shape[-1] ** -0.25
     query, key = query * scale, key * scale
-    inside = mask[:, None, :, None]
     query_exponent, key_exponent = query @ projection.T, key @ projection.T
     # The largest exponent is subtracted from every exponent against overflow: per query, and for the keys per graph.
     # The division by the normaliser cancels both constants.
     query_top = query_exponent.detach().amax(-1, keepdim=True)
-    key_top = key_exponent.detach().masked_fill(~inside, -torch.inf).amax((-2, -1), keepdim=True)
+    key_top = _blank(key_exponent.detach(), mask).amax((-2, -1), keepdim=True)
     phi_query = torch.exp(query_exponent - query.square().sum(-1, keepdim=True) / 2 - query_top) + eps
     exponent = key_exponent - key.square().sum(-1, keepdim=True) / 2 - key_top
-    phi_key = (torch.exp(exponent.masked_fill(~inside, -torch.inf)) + eps) * inside
+    phi_key = torch.exp(_blank(exponent, mask)) + eps
+    if mask is not None:
+        phi_key = phi_key * mask[:, None, :, None]
     return phi_query @ (phi_key.transpose(2, 3) @ value) / (phi_query @ phi_key.sum(2)[..., None])
+
+
+def _blank(exponent: Tensor, mask: Tensor | None) -> Tensor:
+    """Padding has no weight: the exponential of its exponent is zero."""
+    return exponent if mask is None else exponent.masked_fill(~mask[:, None, :, None], -torch.inf)

@@ -67,6 +67,30 @@ def breakdown(step: Callable[[], object], device: torch.device, seconds: float |
     return {**milliseconds, REST[device.type]: max(0.0, whole - sum(milliseconds.values()))}
 
 
+def launches(step: Callable[[], object], device: torch.device) -> dict[str, float]:
+    """What a step asks of a GPU: kernels, copies and fills that ran, and by how many calls of the host they came.
+
+    A replayed recording is one call for all its kernels. All are zero on a CPU.
+    """
+    _recorded(step, 1, device)
+    events, _ = _recorded(step, STEPS, device)
+    return count_launches(events, STEPS)
+
+
+def count_launches(events: Sequence[Any], steps: int) -> dict[str, float]:
+    """The counts of :func:`launches`, from the profiler's events of so many steps."""
+    counts = dict.fromkeys(("kernels", "copies", "launches", "replays"), 0)
+    for event in events:
+        if event.device_type == DeviceType.CUDA:
+            if not event.is_user_annotation:
+                counts["copies" if re.match(r"mem(cpy|set)", event.name.lower()) else "kernels"] += 1
+        elif re.match(r"cu(da)?GraphLaunch", event.name):
+            counts["replays"] += 1
+        elif re.match(r"cu(da)?(LaunchKernel|Memcpy|Memset)", event.name):
+            counts["launches"] += 1
+    return {name: count / steps for name, count in counts.items()}
+
+
 def _recorded(step: Callable[[], object], steps: int, device: torch.device) -> tuple[Sequence[Any], float]:
     """The profiler's events, and the seconds between the first and the last."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # Otherwise the profiler reports every start and stop on stderr.

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tokengt.bench.real_report import RealRow
 from tokengt.files import write_whole
 
 # Rows that agree in these fields are the same measurement: a new row replaces an old one.
 _IDENTITY = (
     *("shape", "device", "system", "phase", "layout", "dtype", "dropout"),
-    *("ids", "attention", "model", "batch", "compiled", "cuda_graphs", "threads", "scale"),
+    *("ids", "attention", "model", "batch", "compiled", "cuda_graphs", "threads", "scale", "epochs", "options"),
 )
 
 
@@ -24,16 +25,16 @@ class BenchRow:
         shape: the data set whose sizes the graphs had.
         device: the GPU's name, or "cpu".
         system: "tokengt" or "padded".
-        phase: "train" or "infer".
+        phase: "train" or "infer"; those of real commands are :class:`tokengt.bench.RealRow`.
         layout: "directed" or "undirected".
         dtype: of matrix products.
         dropout: of attention weights, in training.
-        graphs_per_s: median over the rounds.
+        graphs_per_s: median over the rounds; None, as all that is measured, where the system ``failed``.
         tokens_per_s: real tokens, padding not counted.
         peak_share: matrix products that the model needs, per second, as a share of ``peak_tflops``.
         memory_gib: the GPU's memory at its fullest, the other system's weights not counted, for replayed steps that of
             the warm-up as well; None on a CPU.
-        ratio_to_padded: speed as a multiple of the padded reference's, median over the rounds.
+        ratio_to_padded: speed as a multiple of the padded reference's, median over the rounds; None where that failed.
         commit: of the source.
         ids: node identifiers.
         attention: kind and backend.
@@ -50,6 +51,7 @@ class BenchRow:
         threads: of torch on the CPU.
         torch: its version.
         breakdown: milliseconds of one batch by kind; None for the reference.
+        failed: why the reference could not be timed: its memory did not suffice; None where it could.
     """
 
     shape: str
@@ -59,11 +61,11 @@ class BenchRow:
     layout: str
     dtype: str
     dropout: float
-    graphs_per_s: float
-    tokens_per_s: float
-    peak_share: float
+    graphs_per_s: float | None
+    tokens_per_s: float | None
+    peak_share: float | None
     memory_gib: float | None
-    ratio_to_padded: float
+    ratio_to_padded: float | None
     commit: str | None
     ids: str
     attention: str
@@ -75,14 +77,15 @@ class BenchRow:
     compile_seconds: float | None
     recompilations: int | None
     synchronisations: int | None
-    seconds: float
+    seconds: float | None
     peak_tflops: float
     threads: int
     torch: str
     breakdown: dict[str, float] | None
+    failed: str | None = None
 
 
-def to_json(rows: Sequence[BenchRow]) -> list[dict[str, Any]]:
+def to_json(rows: Sequence[BenchRow | RealRow]) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
@@ -110,7 +113,7 @@ def kept_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def keep_rows(path: Path, rows: Sequence[BenchRow]) -> None:
+def keep_rows(path: Path, rows: Sequence[BenchRow | RealRow]) -> None:
     """Add rows to a file of rows, in place of those of the same measurement; the file is written whole."""
     old, new = kept_rows(path), to_json(rows)
     fresh = {_identity(row) for row in new}
@@ -144,17 +147,23 @@ def lines(rows: Sequence[BenchRow]) -> list[str]:
 
 
 def _row_line(row: BenchRow) -> str:
+    if row.graphs_per_s is None or row.tokens_per_s is None or row.peak_share is None:
+        return f"{row.phase:6} {row.system:8} {row.failed}"
     memory = "" if row.memory_gib is None else f"{row.memory_gib:.2f} GiB"
     graphs = f"{row.graphs_per_s:,.0f}" if row.graphs_per_s >= 100 else f"{row.graphs_per_s:.3g}"
+    ratio = "" if row.ratio_to_padded is None else f"{row.ratio_to_padded:.2f}x"
     return (
         f"{row.phase:6} {row.system:8} {graphs:>10} {row.tokens_per_s:12,.0f} {row.peak_share:8.1%} "
-        f"{memory:>10} {row.ratio_to_padded:9.2f}x"
+        f"{memory:>10} {ratio:>10}"
     )
 
 
 def _breakdown_lines(row: BenchRow, parts: dict[str, float]) -> list[str]:
+    assert row.seconds is not None, "what was looked into was timed"
     whole = sum(parts.values())
-    text = [f"{row.system}, {row.phase}: a batch takes {1e3 * row.seconds:.3g} ms; where it goes (profiled):"]
+    took = 1e3 * row.seconds
+    shown = f"{took:,.0f}" if took >= 1000 else f"{took:.3g}"
+    text = [f"{row.system}, {row.phase}: a batch takes {shown} ms; where it goes (profiled):"]
     text += [f"  {name:22} {took:9.2f} ms {took / whole:6.1%}" for name, took in parts.items() if took]
     if row.synchronisations is not None:
         text.append(f"  the host waits for the GPU {row.synchronisations} times a batch")

@@ -26,10 +26,11 @@ from tokengt.level import Level
 from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments
 
-# Two frames differ by one standard deviation of the steps' sizes, and by at least this many rows of a kind.
+# The frames' sizes are the mean of the steps' sizes plus one standard deviation, three, five and so on: most steps fit
+# into the first, nearly all others into the second, and each takes a recording of its own.
+_APART = 2
+# The deviation is taken for at least this many rows of a kind, and sizes are multiples of it.
 _LEAST_ROWS = 16
-# Steps that are smaller than usual by more deviations than this (such as the last of an epoch) are filled up to it.
-_LOWEST = -1
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,13 @@ class Frames:
         self._fillers = 1 + int(self._deviation[1:].sum() / max(1.0, self._mean[1:].sum() / self._mean[0]))
 
     def levels(self, steps: Sequence[Int[Tensor, " _"]]) -> list[int]:
-        """By how many deviations the frame of every step is above the mean."""
+        """Which frame every step takes: 0 is the smallest, for steps of up to one deviation above the mean."""
         above = (self._totals(steps) - self._mean) / np.maximum(self._deviation, 1)
-        levels: list[int] = np.maximum(np.ceil(above.max(1) - 1e-9), _LOWEST).astype(int).tolist()
+        levels: list[int] = np.maximum(np.ceil((above.max(1) - 1) / _APART - 1e-9), 0).astype(int).tolist()
         return levels
 
     def frame(self, level: int) -> Frame:
-        most = np.ceil(self._mean + level * self._deviation).astype(int)
-        # Rows of one kind name rows of another (an edge its nodes), so there is one of every kind that graphs have.
-        most[1:] = np.maximum(most[1:], self._lengths.any(1))
+        most = np.ceil(self._mean + (1 + _APART * level) * self._deviation).astype(int)
         rows = tuple(-(-count // _LEAST_ROWS) * _LEAST_ROWS for count in most[1:].tolist())
         return Frame(int(most[0]) + self._fillers, rows)
 

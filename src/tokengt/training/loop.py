@@ -117,6 +117,7 @@ class Trainer:
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         self.labels = parts.labels_per_graph(parts.train)
+        self._train_mode()  # Which kernels attend depends on dropout.
         self.recorded, self._why_not = self._make_recorded()
         self.state = State()
         self.best: dict[str, Tensor] = {}
@@ -166,7 +167,7 @@ class Trainer:
             state.step, state.step_in_epoch = state.step + 1, place + 1
             self.progress.advance(1 / len(steps), sum(map(len, steps[place])))
             if self.progress.wants_numbers:
-                self.progress.show(loss=f"{self._last_loss() / max(count, 1):.3g}")
+                self.progress.show(loss=f"{self.last_loss() / max(count, 1):.3g}")
             late = self._stop.asked or (state.step % _CLOCK_STEPS == 0 and self._overdue())
             if place + 1 < len(steps) and late:
                 self._add_losses()
@@ -237,7 +238,7 @@ class Trainer:
             self._loss += self._last
             yield count
 
-    def _last_loss(self) -> float:
+    def last_loss(self) -> float:
         """The loss of the step before, for people to see; of several processes the first one's, times their number."""
         return float(self._last) if self.recorded is None else self.recorded.last_loss() * self.fabric.world_size
 
