@@ -1,6 +1,8 @@
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tokengt.draws import KeyedDraws, mix
+from tokengt.draws import KeyedDraws, chain, chain_of, mix, seed_generators
 from tokengt.ragged import Segments
 
 
@@ -27,3 +29,16 @@ def test_keyed_draws_know_only_their_own_segment() -> None:
     alone = KeyedDraws(keys[1:]).normal(Segments.from_lengths(torch.tensor([6])), 3)
     assert torch.equal(both[4:], alone)
     assert not torch.allclose(both[:4], both[4:8])
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4))
+def test_a_chain_of_numbers_is_that_of_a_column(numbers: list[int]) -> None:
+    assert chain_of(*numbers) == int(chain(torch.tensor([[number] for number in numbers])))
+
+
+def test_seeding_for_a_cpu_is_torchs_own() -> None:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(2**63 - 25)
+        expected = torch.rand(3)
+        seed_generators(2**63 - 25, torch.device("cpu"))
+        assert torch.equal(torch.rand(3), expected)

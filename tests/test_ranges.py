@@ -43,8 +43,25 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "FavorConfig.redraw_interval": COUNT,
     "FavorConfig.eps": ([-1e-9], [0.0]),
     "HeadConfig.out_dim": COUNT,
-    **{f"GinConfig.{name}": COUNT for name in ("dim", "num_layers", "out_dim")},
-    "GinConfig.dropout": SHARE,
+    **{
+        f"{kind}.{name}": COUNT
+        for kind in ("GinConfig", "GcnConfig", "GatConfig", "GpsConfig", "GraphormerConfig", "EgtConfig", "GrpeConfig")
+        for name in ("dim", "num_layers", "out_dim")
+    },
+    **{f"{kind}.mlp_dim": COUNT for kind in ("GinConfig", "GcnConfig", "GatConfig", "GraphormerConfig", "GrpeConfig")},
+    **{f"{kind}.dropout": SHARE for kind in ("GinConfig", "GcnConfig", "GatConfig")},
+    **{
+        f"{kind}.{name}": SHARE
+        for kind in ("GpsConfig", "GraphormerConfig", "EgtConfig", "GrpeConfig")
+        for name in ("dropout", "attention_dropout")
+    },
+    **{
+        f"{kind}.num_heads": COUNT for kind in ("GatConfig", "GpsConfig", "GraphormerConfig", "EgtConfig", "GrpeConfig")
+    },
+    **{f"{kind}.max_distance": ([0, -1, 128], [1, 127]) for kind in ("GraphormerConfig", "EgtConfig", "GrpeConfig")},
+    **{f"GraphormerConfig.{name}": COUNT for name in ("max_degree", "path_edges")},
+    **{f"EgtConfig.{name}": COUNT for name in ("edge_dim", "mlp_ratio", "virtual_nodes")},
+    "GpsConfig.walk_steps": COUNT,
     **{f"{kind}.{name}": COUNT for kind in ("MlpConfig", "CliqueGcnConfig") for name in ("dim", "out_dim")},
     **{f"{kind}.{name}": SHARE for kind in ("MlpConfig", "CliqueGcnConfig") for name in ("dropout", "feature_dropout")},
 }

@@ -1,7 +1,8 @@
 """Files written whole: a reader sees the old file or the new one, never half of one. Folders held by one process.
 
 While a file is written, its bytes lie in a temporary neighbour ``.NAME.RANDOM.part``, which its process keeps locked.
-A kill leaves the neighbour behind without its lock: so a later process knows that it may remove it.
+A kill leaves the neighbour behind without its lock: so a later process knows that it may remove it. What long work has
+finished of a file lies in the folder ``.NAME.parts`` beside it, which is to survive a kill (:func:`parts_folder`).
 """
 
 import errno
@@ -176,6 +177,12 @@ def scratch_folder() -> Iterator[Path]:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             return
+
+
+def parts_folder(path: Path) -> Path:
+    """Where finished parts of a file are kept until it is whole: a folder beside it, which its process holds."""
+    place = Path(os.path.realpath(path))
+    return place.with_name(f".{place.name}.parts")
 
 
 def is_temporary(name: str) -> bool:

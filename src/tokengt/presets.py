@@ -2,16 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from tokengt.attention import FavorConfig, SoftmaxConfig
 from tokengt.block import EncoderConfig
 from tokengt.interop.molecules import MOLECULE_CATEGORIES
 from tokengt.models.contract import ModelConfig
+from tokengt.models.egt import EgtConfig
 from tokengt.models.features import FeatureSpec
-from tokengt.models.gin import GinConfig
+from tokengt.models.gps import GpsConfig
+from tokengt.models.graphormer import GraphormerConfig
+from tokengt.models.grpe import GrpeConfig
+from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig, MessagePassingConfig
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import LaplacianIds, OrfIds
+from tokengt.models.tokengt.identifiers import LaplacianIds, NoIds, OrfIds
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 
@@ -93,21 +98,134 @@ def small() -> TokenGTConfig:
     )
 
 
-def gin(virtual_node: bool = False) -> GinConfig:
-    """Message passing for molecules that trains on a laptop: 5 layers x 128."""
-    tokens = molecule_tokens()
-    return GinConfig(virtual_node=virtual_node, node_features=tokens.node_features, edge_features=tokens.edge_features)
+def without_identifiers(config: TokenGTConfig) -> TokenGTConfig:
+    """The same Transformer without node and type identifiers: it cannot tell which nodes an edge joins."""
+    return replace(config, identifiers=NoIds(), tokens=replace(config.tokens, type_ids=False))
 
 
-# What `tokengt train --preset` takes. A preset that serves a single experiment, such as basis(), is not offered there.
+def published(config: TokenGTConfig) -> TokenGTConfig:
+    """A model of the paper with its authors' tables of 512 rows per column and their MLP head: what Table 2 counts.
+
+    Rows that no atom or bond names learn nothing. Fitted to a data set, the model has the rows of that data alone.
+    """
+    tokens = replace(config.tokens, node_features=_rows(9, 512), edge_features=_rows(3, 512))
+    return replace(config, tokens=tokens, head=replace(config.head, mlp=True))
+
+
+def _rows(columns: int, each: int) -> FeatureSpec:
+    """Tables with the same number of rows for every column, as authors choose them who count no vocabulary."""
+    return FeatureSpec(categories=(each,) * columns)
+
+
+def _molecules() -> dict[str, Any]:
+    """OGB's atom and bond columns as fields of a config."""
+    return {name: FeatureSpec(categories=sizes) for name, sizes in MOLECULE_CATEGORIES.items()}
+
+
+_MESSAGES: dict[str, type[MessagePassingConfig]] = {"gcn": GcnConfig, "gin": GinConfig, "gat": GatConfig}
+
+
+def message_passing(
+    kind: Literal["gcn", "gin", "gat"], *, virtual_node: bool = False, large: bool = False, paper: bool = False
+) -> MessagePassingConfig:
+    """Message passing for molecules: 5 layers x 128, or with ``paper`` the 5 x 600 of Table 2, as OGB's code has it.
+
+    ``large`` is twice as deep and twice as wide, as the paper's GAT-VN (large).
+    """
+    dim, layers = 600 if paper else 128, 5
+    if large:
+        dim, layers = 2 * dim, 2 * layers
+    options: dict[str, Any] = {"mlp_dim": dim, "pooling": "sum", "dropout": 0.0} if paper else {}
+    return _MESSAGES[kind](dim=dim, num_layers=layers, virtual_node=virtual_node, **_molecules(), **options)
+
+
+def gin(virtual_node: bool = False) -> MessagePassingConfig:
+    """A GIN for molecules that trains on a laptop: 5 layers x 128."""
+    return message_passing("gin", virtual_node=virtual_node)
+
+
+def graphormer(paper: bool = False) -> GraphormerConfig:
+    """4 layers x 96, or with ``paper`` the authors' PCQM4Mv2 model: 12 x 768, 32 heads, tables of 512 rows."""
+    if not paper:
+        return GraphormerConfig(dim=96, mlp_dim=192, **_molecules())
+    return GraphormerConfig(
+        dim=768,
+        num_layers=12,
+        num_heads=32,
+        node_features=_rows(9, 512),
+        edge_features=_rows(3, 512),
+        max_degree=511,
+        max_distance=127,
+        mlp_head=True,
+    )
+
+
+def egt(paper: bool = False) -> EgtConfig:
+    """4 layers x 96 with 32 edge channels, or with ``paper`` the authors' PCQM4Mv2 model: 24 x 768 with 64."""
+    if not paper:
+        return EgtConfig(dim=96, mlp_ratio=2, **_molecules())
+    return EgtConfig(
+        dim=768,
+        num_layers=24,
+        num_heads=32,
+        edge_dim=64,
+        virtual_nodes=4,
+        dropout=0.0,
+        attention_dropout=0.3,
+        node_features=_rows(9, 128),
+        edge_features=_rows(3, 8),
+    )
+
+
+def grpe(paper: bool = False) -> GrpeConfig:
+    """4 layers x 96, or with ``paper`` the authors' PCQM4Mv2 model: 12 x 768, 32 heads, distances up to 5."""
+    if not paper:
+        return GrpeConfig(dim=96, mlp_dim=192, **_molecules())
+    return GrpeConfig(dim=768, num_layers=12, num_heads=32, node_features=_rows(9, 512), edge_features=_rows(3, 8))
+
+
+def gps(paper: bool = False) -> GpsConfig:
+    """4 layers x 64, or with ``paper`` the size of the authors' PCQM4Mv2 model (medium): 10 x 384, 16 heads."""
+    if not paper:
+        return GpsConfig(**_molecules())
+    return GpsConfig(dim=384, num_layers=10, num_heads=16, **_molecules())
+
+
+# What `tokengt train --preset` takes. A name that ends in -paper is the model of a paper in its published size, and the
+# name without it a model of this kind for a laptop. Presets of a single experiment, such as basis(), are not offered.
 PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "small": small,
     "small-pretrained": small,
     "regression-lap": lambda: regression("laplacian"),
     "regression-orf": lambda: regression("orf"),
     "regression-performer": regression_performer,
+    "transformer": lambda: without_identifiers(small()),
+    "gcn": partial(message_passing, "gcn"),
+    "gcn-vn": partial(message_passing, "gcn", virtual_node=True),
     "gin": gin,
-    "gin-vn": lambda: gin(virtual_node=True),
+    "gin-vn": partial(gin, virtual_node=True),
+    "gat": partial(message_passing, "gat"),
+    "gat-vn": partial(message_passing, "gat", virtual_node=True),
+    "gat-vn-large": partial(message_passing, "gat", virtual_node=True, large=True),
+    "graphormer": graphormer,
+    "egt": egt,
+    "grpe": grpe,
+    "gps": gps,
+    "gcn-paper": partial(message_passing, "gcn", paper=True),
+    "gin-paper": partial(message_passing, "gin", paper=True),
+    "gat-paper": partial(message_passing, "gat", paper=True),
+    "gcn-vn-paper": partial(message_passing, "gcn", virtual_node=True, paper=True),
+    "gin-vn-paper": partial(message_passing, "gin", virtual_node=True, paper=True),
+    "gat-vn-paper": partial(message_passing, "gat", virtual_node=True, paper=True),
+    "gat-vn-large-paper": partial(message_passing, "gat", virtual_node=True, large=True, paper=True),
+    "graphormer-paper": partial(graphormer, paper=True),
+    "egt-paper": partial(egt, paper=True),
+    "grpe-paper": partial(grpe, paper=True),
+    "gps-paper": partial(gps, paper=True),
+    "transformer-paper": lambda: without_identifiers(published(regression())),
+    "tokengt-orf-paper": lambda: published(regression("orf")),
+    "tokengt-lap-paper": lambda: published(regression("laplacian")),
+    "tokengt-performer-paper": lambda: published(regression_performer()),
 }
 
 # Presets whose weights come with the package, and their folder in data/bundled (benchmarks/pretrain.py made them).

@@ -1,17 +1,18 @@
 """Packed sequences of different lengths: where each begins, how to select some, and buckets of similar length.
 
 *Packed* means that the rows of many sequences lie one after another in one tensor; :class:`Segments` says where each
-sequence begins and ends. Nothing here pads a batch to its longest member. Only torch is needed.
+sequence begins and ends. Nothing here pads a batch to its longest member. Only torch and NumPy are needed.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, final
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
+from numpy.typing import NDArray
 from torch import Tensor
 
 # The shortest sequence of a bucket has at least this share of the longest one's length. On a CPU padding costs time, so
@@ -54,6 +55,7 @@ class Segments:
     def __init__(self, offsets: Int[Tensor, " bounds"], host: Int[Tensor, " bounds"]) -> None:
         self.offsets = offsets
         self.host = host
+        self._biases: tuple[torch.dtype, list[Tensor | None]] | None = None
 
     @classmethod
     def from_lengths(cls, lengths: Int[Tensor, " segments"], device: torch.device | str | None = None) -> "Segments":
@@ -101,6 +103,11 @@ class Segments:
     @property
     def max_length(self) -> int:
         return int(self.host_lengths.max()) if self.count else 0
+
+    @cached_property
+    def squared_total(self) -> float:
+        """The sum of all squared lengths, which the work of attention grows with."""
+        return float(self.host_lengths.double().square().sum())
 
     @cached_property
     def ids(self) -> Int[Tensor, " rows"]:
@@ -180,48 +187,93 @@ class Segments:
                 return (Bucket(places.view(1, 0), None),)
             parts = torch.split(places, (lengths * counts).tolist())
             return tuple(Bucket(part.view(-1, n), None) for part, n in zip(parts, lengths.tolist(), strict=True))
-        lengths, order = torch.sort(self.host_lengths, stable=True)
-        ratio = _BUCKET_RATIO.get(self.offsets.device.type, 0.6)
-        bounds = [int(torch.searchsorted(lengths, 1))]
-        while bounds[-1] < len(lengths):
-            widest = int(lengths[bounds[-1]] / ratio)
-            bounds.append(int(torch.searchsorted(lengths, widest, right=True)))
-        return tuple(self._bucket(order[a:b], int(lengths[b - 1])) for a, b in pairwise(bounds))
+        return self._padded.buckets
 
-    def _bucket(self, members: Int[Tensor, " sequences"], width: int) -> Bucket:
-        device = self.offsets.device
-        lengths = self.host_lengths[members]
-        uniform = bool((lengths == width).all())
-        place = torch.arange(width)
-        inside = place < lengths[:, None]
-        rows = self.host[members][:, None] + place * inside
-        return Bucket(rows.to(device), None if uniform else inside.to(device))
+    @cached_property
+    def _padded(self) -> "_Padded":
+        """Buckets of sequences in the order of their lengths, laid out by NumPy: it spends less on small arrays."""
+        lengths = self.host_lengths.numpy()
+        order = np.argsort(lengths, kind="stable")
+        order = order[np.searchsorted(lengths[order], 1) :]
+        lengths, device = lengths[order], self.offsets.device
+        bounds = _bucket_bounds(lengths, _BUCKET_RATIO.get(device.type, 0.6))
+        counts, widths = np.diff(bounds), lengths[np.array(bounds[1:], dtype=np.int64) - 1]
+        width = np.repeat(widths, counts)
+        place = np.arange(width.sum()) - np.repeat(np.cumsum(width) - width, width)
+        inside = place < np.repeat(lengths, width)
+        rows = np.repeat(self.host.numpy()[order], width) + place * inside
+        back = np.empty(self.total, dtype=np.int64)
+        back[rows[inside]] = np.flatnonzero(inside)
+        there, mask = to_device(torch.from_numpy(rows), device), to_device(torch.from_numpy(inside), device)
+        sizes = (counts * widths).tolist()
+        # The shortest sequence of a bucket comes first.
+        uniform = (lengths[bounds[:-1]] == widths).tolist()
+        buckets = tuple(
+            Bucket(part.view(-1, wide), None if alike else kept.view(-1, wide))
+            for part, kept, wide, alike in zip(
+                torch.split(there, sizes), torch.split(mask, sizes), widths.tolist(), uniform, strict=True
+            )
+        )
+        padding = torch.from_numpy(np.flatnonzero(~inside))
+        return _Padded(buckets, there, to_device(torch.from_numpy(back), device), to_device(padding, device))
+
+    @cached_property
+    def bucket_shapes(self) -> list[tuple[int, int]]:
+        """How many sequences every bucket has, and the width that they are padded to."""
+        return [(bucket.rows.shape[0], bucket.rows.shape[1]) for bucket in self.buckets]
+
+    def bucket_biases(self, dtype: torch.dtype) -> list[Tensor | None]:
+        """What attention adds to the scores of every bucket: minus infinity at padding; None where nothing is padded.
+
+        Kept for the last type asked for, because all layers of a model ask for the same.
+        """
+        if self._biases is None or self._biases[0] != dtype:
+            self._biases = dtype, [None if b.mask is None else _bias(b.mask, dtype) for b in self.buckets]
+        return self._biases[1]
+
+    @property
+    def padding(self) -> Int[Tensor, " padded"]:
+        """The slots of the flattened, concatenated :attr:`buckets` that hold no element."""
+        return self.to_buckets[:0] if self.in_order else self._padded.padding
 
     @cached_property
     def to_buckets(self) -> Int[Tensor, " slots"]:
         """The packed row behind every slot of the flattened, concatenated :attr:`buckets`."""
-        return torch.cat([bucket.rows.flatten() for bucket in self.buckets])
+        return torch.arange(self.total, device=self.offsets.device) if self.in_order else self._padded.there
 
-    @cached_property
+    @property
     def from_buckets(self) -> Int[Tensor, " rows"]:
         """Where every packed row lies in the flattened, concatenated :attr:`buckets`."""
-        device = self.offsets.device
-        back = torch.empty(self.total, dtype=torch.int64, device=device)
-        start = 0
-        for bucket in self.buckets:
-            place = torch.arange(start, start + bucket.rows.numel(), device=device)
-            if bucket.mask is None:
-                back[bucket.rows.flatten()] = place
-            else:
-                keep = bucket.mask.flatten()
-                back[bucket.rows.flatten()[keep]] = place[keep]
-            start += bucket.rows.numel()
-        return back
+        return self.to_buckets if self.in_order else self._padded.back
+
+
+@dataclass(frozen=True, eq=False)
+class _Padded:
+    """Buckets with the rows behind all their slots, the slots of all rows, and the slots that are padding."""
+
+    buckets: tuple[Bucket, ...]
+    there: Int[Tensor, " slots"]
+    back: Int[Tensor, " rows"]
+    padding: Int[Tensor, " padded"]
+
+
+def _bucket_bounds(lengths: NDArray[np.int64], ratio: float) -> list[int]:
+    """Where buckets of ascending lengths begin, and the end."""
+    bounds = [0]
+    while bounds[-1] < len(lengths):
+        # In float32, so that on no account a sequence moves to another bucket than it was in before.
+        widest = int(np.float32(lengths[bounds[-1]]) / np.float32(ratio))
+        bounds.append(int(np.searchsorted(lengths, widest, side="right")))
+    return bounds
 
 
 def searched_ids(offsets: Int[Tensor, " bounds"], total: int) -> Int[Tensor, " rows"]:
     """:attr:`Segments.ids` with half the launches of repeat_interleave."""
     return torch.searchsorted(offsets[1:], torch.arange(total, device=offsets.device), right=True)
+
+
+def _bias(mask: Bool[Tensor, "sequences width"], dtype: torch.dtype) -> Float[Tensor, "sequences 1 1 width"]:
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)[:, None, None, :]
 
 
 class _Reorder(torch.autograd.Function):

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.command import here, refused
 from tokengt.cli import main
+from tokengt.presets import PRESETS
 from tokengt.workflow import describing, fitting, predicting
 
 TOKENGT = Path(sys.executable).parent / "tokengt"
@@ -49,6 +50,7 @@ def test_presets_are_listed() -> None:
     assert done.returncode == 0
     assert "regression-lap" in done.stdout
     assert "12 layers x 768, 32 heads, laplacian 16, softmax attention" in done.stdout
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()] == list(PRESETS)
 
 
 def test_errors_are_one_sentence() -> None:
@@ -153,8 +155,8 @@ def test_bad_input_and_full_machines_have_status_2(
     [
         (("train", "a.csv", "--out", "run"), "go on with the same command and --resume"),
         (("finetune", "old", "a.csv", "--out", "run"), "go on with the same command and --resume"),
-        (("predict", "run", "a.csv", "--out", "o.csv"), "begin again with the same command"),
-        (("embed", "run", "a.csv", "--out", "o.npz"), "begin again with the same command"),
+        (("predict", "run", "a.csv", "--out", "o.csv"), "the same command goes on where it was"),
+        (("embed", "run", "a.csv", "--out", "o.npz"), "the same command goes on where it was"),
         (("info", "run"), "begin again with the same command"),
     ],
 )

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 from tokengt.data import engines
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
-from tokengt.data.shards import Column, ShardArrays, ShardRecipe
+from tokengt.data.shards import Column, ShardArrays, ShardRecipe, convert_shard
 from tokengt.data.tables import Row, open_table
 
 SMILES = ["CO", "c1ccccc1", "C(", "CC(=O)O", "[Na+].[Cl-]", "N"]
@@ -26,10 +28,10 @@ def jobs(count: int) -> Iterator[engines.Job]:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> ShardRecipe:
+def plan(tmp_path: Path) -> engines.Work[ShardArrays]:
     path = tmp_path / "table.csv"
     path.write_text("smiles\n")
-    return ShardRecipe.of(Recipe(smiles="smiles"), open_table(path))
+    return partial(convert_shard, recipe=ShardRecipe.of(Recipe(smiles="smiles"), open_table(path)))
 
 
 @pytest.fixture
@@ -52,7 +54,9 @@ def same(one: ShardArrays, other: ShardArrays) -> bool:
     )
 
 
-def test_processes_give_what_this_process_gives(plan: ShardRecipe, workers: list[subprocess.Popen[bytes]]) -> None:
+def test_processes_give_what_this_process_gives(
+    plan: engines.Work[ShardArrays], workers: list[subprocess.Popen[bytes]]
+) -> None:
     here = dict(engines.in_this_process(jobs(7), plan))
     from_workers = dict(engines.in_processes(jobs(7), plan, 2))
     assert here.keys() == from_workers.keys() == set(range(7))
@@ -61,7 +65,7 @@ def test_processes_give_what_this_process_gives(plan: ShardRecipe, workers: list
     assert [worker.poll() is not None for worker in workers] == [True, True]
 
 
-def test_few_shards_are_on_the_way(plan: ShardRecipe) -> None:
+def test_few_shards_are_on_the_way(plan: engines.Work[ShardArrays]) -> None:
     """Rows are read when there is room for them: memory does not grow with the file."""
     taken, most = 0, 0
 
@@ -77,7 +81,7 @@ def test_few_shards_are_on_the_way(plan: ShardRecipe) -> None:
     assert most <= 4
 
 
-def test_a_dead_worker_is_one_sentence(plan: ShardRecipe, workers: list[subprocess.Popen[bytes]]) -> None:
+def test_a_dead_worker_is_one_sentence(plan: engines.Work[ShardArrays], workers: list[subprocess.Popen[bytes]]) -> None:
     def deadly() -> Iterator[engines.Job]:
         for job in jobs(6):
             if job.number == 2:
@@ -94,7 +98,9 @@ def test_a_dead_worker_is_one_sentence(plan: ShardRecipe, workers: list[subproce
     assert "\n" not in sentence
 
 
-def test_stopping_early_ends_the_workers(plan: ShardRecipe, workers: list[subprocess.Popen[bytes]]) -> None:
+def test_stopping_early_ends_the_workers(
+    plan: engines.Work[ShardArrays], workers: list[subprocess.Popen[bytes]]
+) -> None:
     """What Ctrl-C does: the generator is closed in the middle."""
     results = engines.in_processes(jobs(50), plan, 2)
     next(results)
@@ -102,10 +108,9 @@ def test_stopping_early_ends_the_workers(plan: ShardRecipe, workers: list[subpro
     assert [worker.poll() for worker in workers] == [-9, -9]
 
 
-def test_an_error_in_a_worker_comes_back(plan: ShardRecipe) -> None:
-    from dataclasses import replace
-
-    wrong = replace(plan, text=Column("smiles", 5))
+def test_an_error_in_a_worker_comes_back(plan: engines.Work[ShardArrays]) -> None:
+    recipe = plan.keywords["recipe"]  # type: ignore[attr-defined]
+    wrong = partial(convert_shard, recipe=replace(recipe, text=Column("smiles", 5)))
     with pytest.raises(IndexError) as error:
         list(engines.in_processes(jobs(2), wrong, 2))
     assert "convert_shard" in error.value.__notes__[0]

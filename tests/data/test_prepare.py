@@ -21,6 +21,7 @@ from tokengt import from_smiles
 from tokengt.data import _text, engines, tables
 from tokengt.data.manifest import Attributes, Recipe
 from tokengt.data.prepare import prepare
+from tokengt.data.shards import ShardArrays, ShardRecipe
 from tokengt.data.store import Store
 from tokengt.data.tables import Row
 from tokengt.files import file_checksum
@@ -130,13 +131,13 @@ def test_killed_and_run_again(
     done[0].write_bytes(done[0].read_bytes()[:-1])  # as if the disk had lost a byte
 
     converted = []
-    convert = engines.convert_shard
+    convert = preparing.convert_shard
 
-    def counted(rows: list[Row], plan: object) -> object:
+    def counted(rows: list[Row], recipe: ShardRecipe) -> ShardArrays:
         converted.append(rows[0].line)
-        return convert(rows, plan)
+        return convert(rows, recipe)
 
-    monkeypatch.setattr(engines, "convert_shard", counted)
+    monkeypatch.setattr(preparing, "convert_shard", counted)
     prepare(source, out, RECIPE, workers=1, shard_rows=30)
     assert len(converted) == 200 - (len(done) - 1)
     assert f"{len(done) - 1} of 200 shards are there from an earlier run" in capsys.readouterr().err
@@ -438,7 +439,7 @@ def test_a_table_is_read_from_front_to_back_twice(tmp_path: Path, monkeypatch: p
     assert store.manifest.source.sha256 == file_checksum(source)
     # The header is read twice more: to find what separates the cells, and to read the names of the columns.
     assert 2 <= taken / source.stat().st_size < 2.2
-    monkeypatch.setattr("tokengt.data.prepare._survey", None)
+    monkeypatch.setattr("tokengt.data.prepare.survey", None)
     assert len(prepare(source, out, RECIPE, progress=False)) == 400
 
 
@@ -570,7 +571,7 @@ def test_every_row_is_a_graph_or_rejected(tmp_path: Path, monkeypatch: pytest.Mo
     def other_rows(table: tables.Table, shard_rows: int, done: object) -> Iterator[engines.Job]:
         yield engines.Job(0, list(table.rows())[:-1][:shard_rows])
 
-    monkeypatch.setattr("tokengt.data.prepare._jobs", other_rows)
+    monkeypatch.setattr("tokengt.data.engines.jobs_of", other_rows)
     for rows in (6, 100):
         with pytest.raises(ValueError, match=r"a\.csv was changed while it was read"):
             prepare(source, tmp_path / "changed", Recipe(targets=("y",)), workers=1, progress=False, shard_rows=rows)

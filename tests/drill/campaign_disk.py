@@ -58,7 +58,8 @@ def _judged(case: Case, answer: Answer, job: Job, disk: Path) -> list[Fault]:
     if not any(word in answer.stderr for word in _FULL):
         return [Fault("manners", f"{job.name}: a full disk is called something else", str(answer))]
     half = [name for name in found if name not in right or Path(name).name.startswith(".")]
-    half = [name for name in half if ".shards" not in Path(name).parts]
+    # What is finished of a long work is kept for the next call.
+    half = [name for name in half if not any(part == ".shards" or part.endswith(".parts") for part in Path(name).parts)]
     if half:
         return [Fault("litter", f"{job.name}: {half[0]} is left behind by a full disk", str(answer))]
     subprocess.run(["mount", "-o", f"remount,size={_ROOM}", disk], check=True)

@@ -1,4 +1,4 @@
-"""Every setting of GIN and of the two-layer models does what its description says, each changed by itself."""
+"""Every setting of message passing and of the two-layer models does what its description says, each by itself."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,20 +10,22 @@ from torch import Tensor, nn
 from tests.effects import Effects, assert_dropped, set_all
 from tokengt import FeatureSpec, Graph, GraphBatch
 from tokengt.models.contract import Model
-from tokengt.models.gin import Gin, GinConfig
+from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig, MessagePassing, MessagePassingConfig
 from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 
 BASELINES = [MlpConfig, CliqueGcnConfig]
-effects = Effects(GinConfig, *BASELINES)
+MESSAGES = [GinConfig, GcnConfig, GatConfig]
+effects = Effects(*MESSAGES, *BASELINES)
+message_passing = pytest.mark.parametrize("kind", MESSAGES)
 
 
 def test_every_setting_here_has_a_test_of_its_effect() -> None:
     assert effects.missing == []
 
 
-def gin(**options: Any) -> Gin:
+def passing(kind: type[MessagePassingConfig], **options: Any) -> MessagePassing:
     torch.manual_seed(0)
-    return GinConfig(**{"dim": 8, "num_layers": 2, "dropout": 0.0, **options}).build().double()
+    return kind(**{"dim": 8, "num_layers": 2, "dropout": 0.0, **options}).build().double()
 
 
 def path(length: int, width: int = 2) -> Graph:
@@ -32,16 +34,17 @@ def path(length: int, width: int = 2) -> Graph:
     return Graph(features, torch.cat([ahead, ahead.flip(0)], 1))
 
 
-@effects.of(GinConfig, "dim", "level", "out_dim")
-def test_a_gin_has_states_of_its_width_and_rows_of_its_level() -> None:
+@effects.of(MESSAGES, "dim", "level", "out_dim")
+@message_passing
+def test_states_have_the_width_and_rows_the_level_of_the_config(kind: type[MessagePassingConfig]) -> None:
     graphs = [path(3), path(5)]
     for dim in (8, 12):
         for level, count in (("graph", 2), ("node", 8), ("edge", 12)):
-            model = gin(dim=dim, level=level, out_dim=3, node_features=FeatureSpec(width=2)).eval()
+            model = passing(kind, dim=dim, level=level, out_dim=3, node_features=FeatureSpec(width=2)).eval()
             assert model.embed(graphs).shape == (2, dim) == (2, model.embedding_width)
             out = model(graphs)
             assert out.shape == (count, 3)
-            nodes = model._states(GraphBatch.collate(graphs))
+            nodes, _ = model.states(GraphBatch.collate(graphs))
             read = {
                 "graph": torch.stack([nodes[:3].mean(0), nodes[3:].mean(0)]),
                 "node": nodes,
@@ -50,11 +53,15 @@ def test_a_gin_has_states_of_its_width_and_rows_of_its_level() -> None:
             torch.testing.assert_close(out, read @ model.head.weight.T + model.head.bias)
 
 
-@effects.of(GinConfig, "num_layers", "virtual_node")
+@effects.of(MESSAGES, "num_layers", "virtual_node")
+@message_passing
 @pytest.mark.parametrize(("layers", "virtual"), [(1, False), (3, False), (1, True), (2, True)])
-def test_a_gin_hears_as_far_as_it_has_layers_and_a_virtual_node_from_everywhere(layers: int, virtual: bool) -> None:
+def test_a_node_hears_as_far_as_there_are_layers_and_through_a_virtual_node_from_everywhere(
+    kind: type[MessagePassingConfig], layers: int, virtual: bool
+) -> None:
     """What the first node of a path knows of the others, by the gradient of its output; other graphs never matter."""
-    model = gin(num_layers=layers, virtual_node=virtual, level="node", node_features=FeatureSpec(width=2)).eval()
+    features = FeatureSpec(width=2)
+    model = passing(kind, dim=16, num_layers=layers, virtual_node=virtual, level="node", node_features=features).eval()
     batch = GraphBatch.collate([path(7), path(3)])
     assert batch.node_features is not None
     features = batch.node_features.clone().requires_grad_()
@@ -66,10 +73,13 @@ def test_a_gin_hears_as_far_as_it_has_layers_and_a_virtual_node_from_everywhere(
     assert heard == [place < reach for place in range(7)] + [False] * 3
 
 
-@effects.of(GinConfig, "dropout")
+@effects.of(MESSAGES, "dropout")
+@message_passing
 @pytest.mark.parametrize("rate", [0.0, 0.4])
-def test_a_gin_drops_numbers_after_every_layer_and_of_what_its_virtual_node_says(rate: float) -> None:
-    model = gin(dim=64, dropout=rate, virtual_node=True, node_features=FeatureSpec(width=2)).train()
+def test_numbers_are_dropped_after_every_layer_and_of_what_a_virtual_node_says(
+    kind: type[MessagePassingConfig], rate: float
+) -> None:
+    model = passing(kind, dim=64, dropout=rate, virtual_node=True, node_features=FeatureSpec(width=2)).train()
     before: dict[nn.Module, Tensor] = {}
     after: dict[nn.Module, Tensor] = {}
     for module, inner in (
@@ -92,9 +102,47 @@ def test_a_gin_drops_numbers_after_every_layer_and_of_what_its_virtual_node_says
             assert torch.equal(out, plain)
 
 
-@effects.of(GinConfig, "node_features", "edge_features", "graph_features")
-def test_a_gin_reads_the_features_that_it_is_told_of() -> None:
-    """Layer by layer from the formula; descriptors are added to what the head reads."""
+@effects.of(MESSAGES, "mlp_dim")
+@message_passing
+def test_the_mlps_have_the_hidden_width_that_they_are_told(kind: type[MessagePassingConfig]) -> None:
+    for mlp_dim, hidden in ((None, 16), (5, 5)):
+        model: Any = passing(kind, mlp_dim=mlp_dim, virtual_node=True)
+        assert [layer.mlp[0].out_features for layer in model.exchanges] == [hidden]
+        if kind is GinConfig:
+            assert [layer.conv.nn[0].out_features for layer in model.layers] == [hidden, hidden]
+
+
+@effects.of(MESSAGES, "pooling")
+@message_passing
+def test_a_graph_is_the_mean_or_the_sum_of_its_nodes(kind: type[MessagePassingConfig]) -> None:
+    mean, total = (
+        passing(kind, pooling=pooling, node_features=FeatureSpec(width=2)).eval() for pooling in ("mean", "sum")
+    )
+    graphs = [path(3), path(5)]
+    torch.testing.assert_close(total.embed(graphs), mean.embed(graphs) * torch.tensor([[3.0], [5.0]]).double())
+    assert mean.config.meanings()["pooling"] != total.config.meanings()["pooling"]
+
+
+@effects.of(GatConfig, "num_heads")
+def test_heads_of_a_gat_attend_by_themselves() -> None:
+    """Two heads share the width: another attention of the second changes its half of the state alone."""
+    states, index = torch.randn(3, 8, dtype=torch.float64), torch.tensor([[0, 1, 2], [1, 2, 1]])
+    for heads in (1, 2):
+        conv: Any = passing(GatConfig, num_heads=heads).layers[0].conv
+        before = conv(states, index, torch.zeros(3, 8, dtype=torch.float64))
+        with torch.no_grad():
+            conv.att[0, -1] += 1.0
+        changed = (conv(states, index, torch.zeros(3, 8, dtype=torch.float64)) != before)[1]
+        assert changed.tolist() == [heads == 1] * 4 + [True] * 4
+    with pytest.raises(ValueError, match="dim 8 is no multiple of num_heads 3"):
+        passing(GatConfig, num_heads=3)
+    assert GatConfig(num_heads=2).meanings() != GatConfig().meanings()
+
+
+@effects.of(MESSAGES, "node_features", "edge_features", "graph_features")
+@message_passing
+def test_features_are_read_that_a_model_is_told_of(kind: type[MessagePassingConfig]) -> None:
+    """Layer by layer; descriptors are added to what the head reads."""
     graph = path(4)
     graph = replace(
         graph,
@@ -106,7 +154,7 @@ def test_a_gin_reads_the_features_that_it_is_told_of() -> None:
         "edge_features": FeatureSpec(categories=(3,)),
         "graph_features": FeatureSpec(width=5),
     }
-    model = gin(num_layers=1, **specs).eval()
+    model: Any = passing(kind, num_layers=1, **specs).eval()
     (layer,) = model.layers
     assert graph.node_features is not None
     assert graph.graph_features is not None
@@ -114,16 +162,14 @@ def test_a_gin_reads_the_features_that_it_is_told_of() -> None:
     assert model.graph_encoder.linear is not None
     h = graph.node_features @ model.node_encoder.linear.weight.T
     e = layer.edge_encoder.table.weight[graph.edge_features.flatten()]
-    source, target = graph.edge_index
-    heard = torch.zeros_like(h).index_add(0, target, (h[source] + e).relu())
-    states = layer.norm(layer.conv.nn((1 + layer.conv.eps) * h + heard))
+    states = layer.norm(layer.conv(h, graph.edge_index, e))
     read = states.mean(0, keepdim=True) + graph.graph_features @ model.graph_encoder.linear.weight.T
     torch.testing.assert_close(model(graph), model.head(read))
     for name in specs:
         with pytest.raises(ValueError, match=f"{name} is"):
-            gin(num_layers=1, **{**specs, name: FeatureSpec(width=7)})(graph)
+            passing(kind, num_layers=1, **{**specs, name: FeatureSpec(width=7)})(graph)
     # Without features all nodes begin alike.
-    bare = gin(num_layers=1, level="node").eval()
+    bare = passing(kind, num_layers=1, level="node").eval()
     assert bare.blank is not None
     out = bare(Graph(num_nodes=3, edge_index=torch.tensor([[0, 1], [1, 0]])))
     torch.testing.assert_close(out[0], out[1])

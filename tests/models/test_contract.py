@@ -9,23 +9,34 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.graphs import odd_graphs, random_graph
+from tests.graphs import odd_graphs
 from tests.training.stores import graph_store, molecule_store, ring
 from tests.workflow.small import molecules
 from tokengt import GraphBatch, TokenGT, from_smiles
 from tokengt.config import override, to_dict
-from tokengt.models.contract import Model, ModelConfig
-from tokengt.models.gin import GinConfig
+from tokengt.models.contract import ModelConfig
+from tokengt.models.egt import EgtConfig
+from tokengt.models.gps import GpsConfig
+from tokengt.models.graphormer import GraphormerConfig
+from tokengt.models.grpe import GrpeConfig
 from tokengt.models.kinds import KINDS, config_from_dict, load_model, register
+from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig
 from tokengt.models.passes import check_passes, run_passes
 from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 from tokengt.presets import PRESETS, small
-from tokengt.testing import assert_permutation_equivariant, assert_permutation_invariant
 
 QUICK: dict[str, Callable[[], ModelConfig]] = {
     "tokengt": lambda: replace(small(), dim=32),
     "gin": lambda: GinConfig(dim=24, num_layers=3),
     "gin-vn": lambda: GinConfig(dim=24, num_layers=3, virtual_node=True),
+    "gcn": lambda: GcnConfig(dim=24, num_layers=3),
+    "gcn-vn": lambda: GcnConfig(dim=24, num_layers=3, virtual_node=True),
+    "gat": lambda: GatConfig(dim=24, num_layers=3),
+    "gat-vn": lambda: GatConfig(dim=24, num_layers=3, virtual_node=True),
+    "gps": lambda: GpsConfig(dim=24, num_layers=2),
+    "graphormer": lambda: GraphormerConfig(dim=24, num_layers=2, num_heads=4),
+    "egt": lambda: EgtConfig(dim=24, num_layers=2, num_heads=4, edge_dim=8, virtual_nodes=2),
+    "grpe": lambda: GrpeConfig(dim=24, num_layers=2, num_heads=4),
     "mlp": lambda: MlpConfig(dim=24),
     "clique_gcn": lambda: CliqueGcnConfig(dim=24),
 }
@@ -105,7 +116,7 @@ def test_pieces_and_unused_weights_are_the_models_own(config: ModelConfig) -> No
     own = {id(parameter) for parameter in model.parameters()}
     inside = [id(parameter) for piece in model.pieces() for parameter in piece.parameters()]
     assert len(inside) == len(set(inside))
-    assert bool(inside) == (config.kind in ("tokengt", "gin"))
+    assert bool(inside) == (config.kind not in ("mlp", "clique_gcn"))
     assert set(inside) <= own
     assert {id(parameter) for parameter in model.sometimes_unused()} <= own
 
@@ -131,6 +142,20 @@ def test_configs_of_all_presets_return_from_json(tmp_path: Path) -> None:
             "GIN with virtual node, 3 layers x 24, graph head of 1",
             {"layers": "3 x 24", "virtual node": "yes"},
         ),
+        ("gcn", "GCN, 3 layers x 24, graph head of 1", {"layers": "3 x 24", "virtual node": "no"}),
+        (
+            "gat-vn",
+            "GAT with virtual node, 3 layers x 24, graph head of 1",
+            {"layers": "3 x 24", "virtual node": "yes"},
+        ),
+        ("gps", "GPS, 2 layers x 24, 4 heads, graph head of 1", {"layers": "2 layers x 24, 4 heads"}),
+        ("graphormer", "Graphormer, 2 layers x 24, 4 heads, graph head of 1", {"layers": "2 layers x 24, 4 heads"}),
+        (
+            "egt",
+            "EGT, 2 layers x 24, 4 heads, edges x 8, graph head of 1",
+            {"layers": "2 layers x 24, 4 heads", "edge channels": "8", "virtual nodes": "2"},
+        ),
+        ("grpe", "GRPE, 2 layers x 24, 4 heads, graph head of 1", {"layers": "2 layers x 24, 4 heads"}),
         ("mlp", "MLP, 2 layers x 24, graph head of 1", {"layers": "2 x 24"}),
         ("clique_gcn", "GCN, 2 layers x 24, graph head of 1", {"layers": "2 x 24"}),
     ],
@@ -155,79 +180,6 @@ def test_an_unknown_kind_is_named_with_those_there_are() -> None:
             """Another class under a name that is taken."""
 
     assert set(KINDS) >= {"tokengt", "gin", "own"}
-
-
-def test_message_passing_is_symmetric() -> None:
-    for virtual_node in (False, True):
-        store = graph_store([random_graph(8, 14, seed) for seed in range(3)], "graph")
-        model = GinConfig(dim=16, num_layers=3, virtual_node=virtual_node).fit(store, 2).build().double().eval()
-        assert_permutation_invariant(model, random_graph(7, 12, 5))
-    store = graph_store([random_graph(8, 14, seed) for seed in range(3)], "node")
-    model = GinConfig(dim=16, num_layers=2).fit(store, 2).build().double().eval()
-    assert_permutation_equivariant(model, random_graph(7, 12, 5))
-
-
-def overfits(model: Model, store_size: int = 32) -> float:
-    """The share of the variance left after training on all rows: chemprop's overfit test."""
-    texts, values = molecules(store_size)
-    batch = GraphBatch.collate([from_smiles(text) for text in texts])
-    target = torch.tensor(values)[:, None]
-    target = (target - target.mean()) / target.std()
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(120):
-        loss = (model(batch) - target).square().mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return float(loss.detach())
-
-
-@pytest.mark.parametrize("virtual_node", [False, True])
-def test_gin_overfits_32_molecules(virtual_node: bool) -> None:
-    torch.manual_seed(0)
-    config = GinConfig(dim=48, num_layers=3, virtual_node=virtual_node, dropout=0.0).fit(molecule_store(32), 1)
-    assert overfits(config.build()) < 0.05
-
-
-def test_one_round_of_messages_by_hand() -> None:
-    """h_v = MLP((1 + eps) h_v + sum of ReLU(h_u + e_uv)) on a path of three nodes, edges without features."""
-    store = graph_store([ring(3)], "node")
-    model = GinConfig(dim=4, num_layers=1).fit(store, 1).build().double().eval()
-    layer = model.layers[0]  # type: ignore[index]
-    states = torch.tensor([[1.0, -1.0, 2.0, 0.0], [0.5, 0.5, -3.0, 1.0], [2.0, 0.0, 0.0, -1.0]], dtype=torch.float64)
-    batch = store.graphs
-    sums = torch.stack([states[[1, 2]].relu().sum(0), states[[0, 2]].relu().sum(0), states[[0, 1]].relu().sum(0)])
-    expected = layer.norm(layer.conv.nn(states + sums))
-    assert torch.allclose(layer(states, batch), expected, atol=1e-12)
-
-
-def test_the_virtual_node_speaks_to_nodes_that_no_edge_joins() -> None:
-    """Two nodes without an edge: only a virtual node lets one change what the other becomes."""
-    apart = [random_graph(2, 0, seed) for seed in range(4)]
-    store = graph_store(apart, "node")
-    for virtual_node in (False, True):
-        torch.manual_seed(1)
-        config = GinConfig(dim=8, num_layers=3, virtual_node=virtual_node).fit(store, 1)
-        model = config.build().double().eval()
-        first, second = (store.graphs.select([place]) for place in (0, 1))
-        features = torch.cat([first.node_features[:1], second.node_features[1:]])  # type: ignore[index]
-        changed = replace(first, node_features=features)
-        assert torch.equal(model(first)[0], model(changed)[0]) != virtual_node
-
-
-def test_a_step_with_a_single_node_has_a_gradient() -> None:
-    """Batch norm has no variance of one row: a last batch that is one atom must not end the training."""
-    store = graph_store([random_graph(1, 0), random_graph(1, 0, 1)])
-    model = GinConfig(dim=8, num_layers=2, virtual_node=True).fit(store, 1).build().train()
-    model(store.graphs.select([0])).sum().backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
-
-
-def test_hypergraphs_are_refused_by_message_passing() -> None:
-    from tests.graphs import hypergraph
-
-    with pytest.raises(ValueError, match="a GIN passes messages along edges of two nodes"):
-        GinConfig().fit(graph_store([hypergraph()]), 1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests import test_encoder_settings
 from tests.attention import test_settings as attention_settings
 from tests.effects import Effects, assert_dropped, set_all, with_inner
 from tests.graphs import odd_graphs, random_graph, small_model, tokens_config
-from tests.models import test_baseline_settings
+from tests.models import test_baseline_settings, test_rival_settings
 from tokengt import (
     EncoderConfig,
     FeatureSpec,
@@ -47,7 +47,8 @@ def test_every_setting_here_has_a_test_of_its_effect() -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"own"}))  # A user's own module has no settings of ours.
 def test_every_config_of_every_model_is_walked_over(kind: str) -> None:
-    files = (effects, test_encoder_settings.effects, attention_settings.effects, test_baseline_settings.effects)
+    others = (test_encoder_settings, attention_settings, test_baseline_settings, test_rival_settings)
+    files = (effects, *(other.effects for other in others))
     assert set(with_inner(KINDS[kind])) <= {config for file in files for config in file.asserted}
 
 

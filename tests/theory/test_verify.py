@@ -171,7 +171,11 @@ def rates(order: int, nodes: int) -> list[str]:
 @pytest.mark.parametrize("order", [1, 2])
 def test_a_softmax_without_its_root_is_noticed(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """softmax(Q K^T) is sharper than it says: at the sharpness of the other claims both are rounding."""
-    real_maps, real_fused = softmax.attention_weights, softmax.fused_attention
+    real_maps, real_fused, real_bucketed = (
+        softmax.attention_weights,
+        softmax.fused_attention,
+        softmax.bucketed_attention,
+    )
 
     def maps(query: torch.Tensor, key: torch.Tensor, *more: Any) -> Any:
         return real_maps(query * math.sqrt(query.shape[-1]), key, *more)
@@ -179,8 +183,13 @@ def test_a_softmax_without_its_root_is_noticed(order: int, monkeypatch: pytest.M
     def fused(query: torch.Tensor, *more: Any) -> torch.Tensor:
         return real_fused(query * math.sqrt(query.shape[-1]), *more)
 
+    def bucketed(qkv: torch.Tensor, segments: Any, heads: Any) -> torch.Tensor:
+        query, rest = torch.tensor_split(qkv, [heads.count * heads.key], 1)
+        return real_bucketed(torch.cat([query * math.sqrt(heads.key), rest], 1), segments, heads)
+
     monkeypatch.setattr(multihead, "attention_weights", maps)
     monkeypatch.setattr(softmax, "fused_attention", fused)
+    monkeypatch.setattr(softmax, "bucketed_attention", bucketed)
     assert rates(order, 3) == ["fails"] * 3
     assert room._theorem_1(Setting(order, 3)).verdict == "holds"
 

@@ -13,7 +13,7 @@ from tokengt.attention import SoftmaxConfig
 from tokengt.data.splits import STANDARD, Split
 from tokengt.data.splitting import SplitRequest
 from tokengt.data.store import Store
-from tokengt.models.gin import GinConfig
+from tokengt.models.message_passing.model import GinConfig
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import Member, fit_task, resolve, shown_targets
 from tokengt.training.spec import Descriptors

@@ -9,7 +9,7 @@ import torch
 
 from tests.workflow.small import TINY, molecule_csv, molecules, read_csv, train_small, write_csv
 from tokengt.inference import Predictor, load
-from tokengt.workflow import predicting
+from tokengt.workflow import rows as all_rows
 from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.predicting import Predicted, embed_file, predict_file
@@ -63,7 +63,7 @@ def test_alone_in_chunks_and_among_bad_rows_the_numbers_agree(
     mixed = write_csv(tmp_path / "mixed.csv", ("smiles",), [[part] for text in TEXTS for part in (text, "C1CC")])
     _, rows_out = predict(predictor, mixed)
     assert numbers(rows_out[::2]) == pytest.approx(expected, abs=1e-5)
-    monkeypatch.setattr(predicting, "_CHUNK", 1)
+    monkeypatch.setattr(all_rows, "CHUNK_ROWS", 1)
     _, alone = predict(predictor, mixed)
     assert numbers(alone[::2]) == pytest.approx(expected, abs=1e-5)
     assert [row["reason"] for row in alone] == [row["reason"] for row in rows_out]
@@ -249,7 +249,7 @@ def test_vectors_as_the_ending_says(predictor: Predictor, tmp_path: Path, monkey
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [("a", TEXTS[0]), ("b", "C1"), ("c", TEXTS[1])]
     source = write_csv(tmp_path / "new.csv", ("vector_0", "smiles"), rows)
-    monkeypatch.setattr(predicting, "_CHUNK", 2)
+    monkeypatch.setattr(all_rows, "CHUNK_ROWS", 2)
     for ending in ("npz", "csv", "parquet"):
         assert embed_file(predictor, source, tmp_path / f"v.{ending}", quiet=True) == Predicted(3, 1)
     with np.load(tmp_path / "v.npz", allow_pickle=False) as arrays:

@@ -2,8 +2,9 @@
 
 import warnings
 
-from torch import Tensor
+import torch
 
+from tokengt.kernels.heads import Heads
 from tokengt.ragged import Segments
 
 # The most memory that the score matrices of one call may take; what needs more is refused.
@@ -19,7 +20,7 @@ def refuse_large_maps(segments: Segments, maps: int, bytes_each: int) -> None:
 
 def refuse_large_scores(segments: Segments, copies: int, bytes_each: int, why: str, advice: str) -> None:
     """Raise before ``copies`` score matrices of every sequence are written out that would not fit."""
-    needed = copies * _squared_lengths(segments) * bytes_each
+    needed = copies * segments.squared_total * bytes_each
     if needed > SCORE_LIMIT_BYTES:
         limit = SCORE_LIMIT_BYTES / 2**30
         raise ValueError(
@@ -28,16 +29,12 @@ def refuse_large_scores(segments: Segments, copies: int, bytes_each: int, why: s
         )
 
 
-def warn_of_work(segments: Segments, query: Tensor, value: Tensor) -> None:
+def warn_of_work(segments: Segments, heads: Heads, device: torch.device) -> None:
     """Say how much a call costs when a person would wait for it."""
-    flop = 2 * query.shape[1] * (query.shape[2] + value.shape[2]) * _squared_lengths(segments)
-    if flop > WORK_WARNING_FLOP.get(query.device.type, 1e15):
+    flop = 2 * heads.count * (heads.key + heads.value) * segments.squared_total
+    if flop > WORK_WARNING_FLOP.get(device.type, 1e15):
         warnings.warn(
             f"softmax attention over up to {segments.max_length:,} tokens per sequence costs about "
             f"{flop / 1e12:,.1f} TFLOP per layer; attention kind 'favor' is linear in tokens",
             stacklevel=3,
         )
-
-
-def _squared_lengths(segments: Segments) -> float:
-    return float(segments.host_lengths.double().square().sum())

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tokengt.attention.bucketed import bucketed_attention, takes_bucketed
 from tokengt.attention.limits import refuse_large_maps, refuse_large_scores, warn_of_work
 from tokengt.attention.plan import AttentionPlan, SoftmaxBackend, plan_softmax, takes_varlen
 from tokengt.kernels.attend import tiled_attention
@@ -49,7 +50,7 @@ def softmax_attention(
     """
     heads = Heads(query.shape[1], query.shape[2], value.shape[2])
     if backend == "triton":
-        warn_of_work(segments, query, value)
+        warn_of_work(segments, heads, query.device)
         tiles = plan_softmax(segments, heads, query.dtype, backend).tiles
         assert tiles is not None
         return tiled_attention(torch.cat([x.flatten(1) for x in (query, key, value)], 1), tiles, heads, dropout=dropout)
@@ -59,7 +60,7 @@ def softmax_attention(
         copies = _TRAINING_COPIES * heads.count
         refuse_large_scores(segments, copies, query.element_size(), "with attention dropout", advice)
     else:
-        warn_of_work(segments, query, value)
+        warn_of_work(segments, heads, query.device)
     if takes_varlen(backend, heads, query.dtype, query.device, dropout):
         return _varlen(query, key, value, segments)
     return _bucketed(query, key, value, segments, dropout)
@@ -178,5 +179,8 @@ class SoftmaxAttention(nn.Module):
         if plan.tiles is not None:
             # These kernels read the rows of the linear layer as they are, and write one gradient for all of them.
             return tiled_attention(qkv, plan.tiles, self.heads, dropout=dropout)
+        if takes_bucketed(qkv, self.heads, dropout):
+            warn_of_work(plan.segments, self.heads, qkv.device)
+            return bucketed_attention(qkv, plan.segments, self.heads).view(len(qkv), self.heads.count, self.heads.value)
         query, key, value = self.heads.split(qkv)
         return softmax_attention(query, key, value, plan.segments, dropout=dropout, backend=self.config.backend)

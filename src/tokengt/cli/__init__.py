@@ -14,6 +14,8 @@ from tokengt.cli.parsing import Parser, one_line
 # What each verb that can go on is told to go on with, when a person stops it.
 _GOES_ON = {
     "prepare": "the same command goes on where it was",
+    "predict": "the same command goes on where it was",
+    "embed": "the same command goes on where it was",
     "reproduce": "the same command goes on where it was",
     "train": "go on with the same command and --resume",
     "finetune": "go on with the same command and --resume",

@@ -29,9 +29,10 @@ def _add_import(verbs: Any) -> None:
 def _presets(options: argparse.Namespace) -> int:
     from tokengt.presets import PRESETS, PRETRAINED
 
+    width = max(map(len, PRESETS)) + 2
     for name, preset in PRESETS.items():
         trained = ", trained weights" if name in PRETRAINED else ""
-        print(f"{name:22}{preset().describe().summary}{trained}")
+        print(f"{name:{width}}{preset().describe().summary}{trained}")
     return 0
 
 

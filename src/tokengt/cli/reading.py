@@ -3,7 +3,12 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tokengt.cli.running import add_worker_options
+
+if TYPE_CHECKING:
+    from tokengt.workflow.predicting import Predicted
 
 
 def add_verbs(verbs: Any) -> None:
@@ -60,10 +65,35 @@ def _add_embed(verbs: Any) -> None:
 
 def _reading_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("model", type=Path, metavar="RUN", help="a trained run")
-    verb.add_argument("source", type=Path, metavar="IN", help="a file as prepare takes it")
+    verb.add_argument("source", type=Path, metavar="IN", help="a file as prepare takes it, or a store")
     verb.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: as in training)")
     verb.add_argument("--max-atoms", type=int, metavar="N", help="refuse larger molecules (default: as in training)")
     verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add_worker_options(verb)
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """What all three verbs that read rows are given alike, by the names that their functions have for it."""
+    return {
+        "smiles": options.smiles,
+        "overwrite": options.force,
+        "device": options.device,
+        "max_atoms": options.max_atoms,
+        "workers": options.workers,
+        "engine": options.engine,
+    }
+
+
+def _paced(done: "Predicted") -> None:
+    """Prints how fast it was and what would make it faster; ``tokengt bench`` reads this line."""
+    pace = done.pace
+    if pace is None or not pace.rows:
+        return
+    helps = ""
+    if pace.limit == "reading" and pace.workers:
+        spare = pace.workers < pace.cores
+        helps = "; more --workers help" if spare else "; all cores read: more of them, or --engine ray, help"
+    print(f"{pace}{helps}")
 
 
 def _force_option(verb: argparse.ArgumentParser) -> None:
@@ -79,18 +109,10 @@ def _add_info(verbs: Any) -> None:
 def _predict(options: argparse.Namespace) -> int:
     from tokengt.workflow.predicting import predict_file
 
-    done = predict_file(
-        options.model,
-        options.source,
-        options.out,
-        smiles=options.smiles,
-        draws=options.draws,
-        over=options.over,
-        overwrite=options.force,
-        device=options.device,
-        max_atoms=options.max_atoms,
-    )
+    own = {"draws": options.draws, "over": options.over}
+    done = predict_file(options.model, options.source, options.out, **own, **_given(options))
     print(f"{options.out}: {done}" + (" (see the column reason)" if done.bad else ""))
+    _paced(done)
     return 0
 
 
@@ -99,15 +121,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     from tokengt.workflow.evaluating import evaluate
 
-    evaluation = evaluate(
-        options.model,
-        options.source,
-        smiles=options.smiles,
-        out=options.out,
-        overwrite=options.force,
-        device=options.device,
-        max_atoms=options.max_atoms,
-    )
+    evaluation = evaluate(options.model, options.source, out=options.out, **_given(options))
     print(json.dumps(asdict(evaluation)) if options.json else f"{options.source}: {evaluation}")
     return 0
 
@@ -115,16 +129,9 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _embed(options: argparse.Namespace) -> int:
     from tokengt.workflow.predicting import embed_file
 
-    done = embed_file(
-        options.model,
-        options.source,
-        options.out,
-        smiles=options.smiles,
-        overwrite=options.force,
-        device=options.device,
-        max_atoms=options.max_atoms,
-    )
+    done = embed_file(options.model, options.source, options.out, **_given(options))
     print(f"{options.out}: {done}")
+    _paced(done)
     return 0
 
 

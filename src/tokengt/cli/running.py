@@ -32,9 +32,14 @@ def _add_prepare(verbs: Any) -> None:
     verb.add_argument("--out", type=Path, required=True, metavar="STORE", help="the folder to make")
     _data_options(verb)
     verb.add_argument("--split-column", metavar="COL", help="a column of train, valid and test")
+    add_worker_options(verb)
+    verb.set_defaults(run=_prepare)
+
+
+def add_worker_options(verb: argparse.ArgumentParser) -> None:
+    """Where the rows of a table become graphs."""
     verb.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
     verb.add_argument("--engine", choices=("processes", "ray"), default="processes", help="ray: a cluster")
-    verb.set_defaults(run=_prepare)
 
 
 def _data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:

@@ -19,6 +19,12 @@ def parquet_columns(path: Path) -> list[str]:
         return list(file.schema_arrow.names)
 
 
+def parquet_count(path: Path) -> int:
+    """How many rows there are, by the footer."""
+    with _opened(path) as file:
+        return int(file.metadata.num_rows)
+
+
 def parquet_rows(path: Path) -> Iterator[tuple[str, ...]]:
     """Every row as text: numbers as Python writes them, nothing for null."""
     with _opened(path) as file:

@@ -19,6 +19,26 @@ def target_names(name: str, width: int) -> tuple[str, ...]:
     return (name,) if width == 1 else tuple(f"{name}_{place}" for place in range(width))
 
 
+def label_attribute(targets: Sequence[str]) -> str | None:
+    """The attribute that holds these targets: itself, or the one whose columns they are, as :func:`target_names` says.
+
+    Raises:
+        ValueError: they are several attributes.
+    """
+    if len(targets) < 2:
+        return targets[0] if targets else None
+    name = targets[0].removesuffix("_0")
+    if tuple(targets) != target_names(name, len(targets)):
+        raise ValueError(f"PyG graphs have one attribute of labels; target names {', '.join(targets)}")
+    return name
+
+
+def check_columns(targets: Sequence[str], found: Sequence[str]) -> None:
+    """Refuse labels of other columns than those that were asked for one by one."""
+    if len(targets) > 1 and tuple(targets) != tuple(found):
+        raise ValueError(f"the labels are {', '.join(found) or 'none'}; expected {', '.join(targets)}")
+
+
 def label_of(data: Any, name: str) -> Float64[Tensor, "..."] | None:
     """The attribute as it is, [], [rows] or [rows, targets]; None where there is none.
 

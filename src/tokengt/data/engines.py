@@ -1,44 +1,64 @@
 """Where shards are converted: in this process, in worker processes of this machine, or on a Ray cluster.
 
 A *shard* is some thousand rows of a table, the unit of parallel work. Every engine takes shards as they are read and
-yields their arrays as they are ready, in any order, with at most two shards per worker on the way. The arrays do not
-depend on the engine: all run :func:`tokengt.data.shards.convert_shard`. This module does not import torch.
+yields what ``work`` makes of each as it is ready, in any order, with at most two shards per worker on the way. The
+results do not depend on the engine: all call the same function. ``work`` is a function of a module that needs no torch,
+or a ``partial`` of one, because it travels to the workers by its name. This module does not import torch.
 """
 
+import hashlib
 import os
 import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from tokengt.data.progress import say
-from tokengt.data.shards import ShardArrays, ShardRecipe, convert_shard
-from tokengt.data.tables import Row
+from tokengt.data.tables import Row, Table
 
 Engine = Literal["processes", "ray"]
+T = TypeVar("T")
 # Shards per worker that are on the way: while one is converted the next one waits, so that no worker is idle.
 _IN_FLIGHT = 2
 _KEPT = "the shards that are done are kept: run the same again, with fewer workers if memory ran out"
+
+
+class PackedRows(NamedTuple):
+    """Rows on their way from the process that reads them to the one that converts them.
+
+    Whoever passes them on does not look at each row, which would take it longer than all the rest that it does.
+    """
+
+    first: int
+    last: int
+    data: bytes
+
+    @classmethod
+    def of(cls, rows: list[Row]) -> "PackedRows":
+        return cls(rows[0].line, rows[-1].line, pickle.dumps(rows, protocol=5))
 
 
 class Job(NamedTuple):
     """Shard ``number`` of a table."""
 
     number: int
-    rows: list[Row]
+    rows: list[Row] | PackedRows
 
     def __str__(self) -> str:
-        return f"rows from line {self.rows[0].line} to {self.rows[-1].line}"
+        packed = isinstance(self.rows, PackedRows)
+        first, last = self.rows[:2] if packed else (self.rows[0].line, self.rows[-1].line)  # type: ignore[union-attr]
+        return f"rows from line {first} to {last}"
 
 
-Jobs = Iterator[Job]
-Results = Generator[tuple[int, ShardArrays], None, None]
+Jobs = Generator[Job, None, None]
+Work = Callable[[list[Row]], T]
+Results = Generator[tuple[int, T], None, None]
 
 
 def available_cores() -> int:
@@ -59,65 +79,149 @@ def check(engine: str) -> None:
         _ray()
 
 
-def results(engine: Engine, jobs: Jobs, recipe: ShardRecipe, workers: int | None, shards: int, shown: bool) -> Results:
-    """Number and arrays of every shard of ``jobs``, of which there are ``shards``."""
+def check_workers(workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}; expected at least 1")
+
+
+def jobs_of(table: Table, shard_rows: int, done: Collection[int] = (), sha256: str | None = None) -> Jobs:
+    """The shards of a table that are still to be converted.
+
+    Raises:
+        ValueError: the table cannot be read to its end, or is not the file that had this checksum.
+    """
+    digest = hashlib.sha256()
+    number, rows = 0, list[Row]()
+    for row in table.rows(None if sha256 is None else digest.update):
+        rows.append(row)
+        if len(rows) == shard_rows:
+            if number not in done:
+                yield Job(number, rows)
+            number, rows = number + 1, []
+    if sha256 not in (None, digest.hexdigest()):
+        raise ValueError(f"{table.path} was changed while it was read; run the same again")
+    if rows and number not in done:
+        yield Job(number, rows)
+
+
+def packed_jobs(table: Table, shard_rows: int, done: Collection[int] = (), sha256: str | None = None) -> Jobs:
+    """:func:`jobs_of` with packed rows, for another process to pass on."""
+    for job in jobs_of(table, shard_rows, done, sha256):
+        assert isinstance(job.rows, list)
+        yield Job(job.number, PackedRows.of(job.rows))
+
+
+def results(
+    engine: Engine,
+    jobs: Iterator[Job],
+    work: Work[T],
+    workers: int | None,
+    shards: int,
+    shown: bool,
+    *,
+    beside: bool = False,
+) -> Results[T]:
+    """Number and result of every shard of ``jobs``, of which there are at most ``shards``.
+
+    With ``beside`` even a single worker is a process of its own, because this process has other work meanwhile.
+    """
     if engine == "ray":
-        return on_ray(jobs, recipe, workers, shown)
+        return on_ray(jobs, work, workers, shown)
     processes = min(workers or available_cores(), shards)
     # Where Python is embedded in another program there is no interpreter to start, and this process does the work.
-    return in_processes(jobs, recipe, processes) if processes > 1 and sys.executable else in_this_process(jobs, recipe)
+    apart = sys.executable and (processes > 1 or (beside and shards > 1))
+    return in_processes(jobs, work, processes) if apart else in_this_process(jobs, work)
 
 
-def in_this_process(jobs: Jobs, recipe: ShardRecipe) -> Results:
+def in_this_process(jobs: Iterator[Job], work: Work[T]) -> Results[T]:
     for job in jobs:
-        yield job.number, convert_shard(job.rows, recipe)
+        yield job.number, _worked(work, job.rows)
 
 
-def in_processes(jobs: Jobs, recipe: ShardRecipe, workers: int) -> Results:
+def _worked(work: Work[T], rows: list[Row] | PackedRows) -> T:
+    return work(pickle.loads(rows.data) if isinstance(rows, PackedRows) else rows)
+
+
+def in_processes(jobs: Iterator[Job], work: Work[T], workers: int) -> Results[T]:
     """``workers`` processes, which end with this one however it ends.
-
-    They are plain interpreters that import this package and nothing of the caller's, so it works from a script
-    without ``if __name__ == "__main__"``, from a notebook and beside the threads of torch.
 
     Raises:
         ChildProcessError: a worker died; the shards that came before are not lost.
     """
-    pool = [_start_worker() for _ in range(workers)]
-    idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-    for worker in pool:
-        idle.put(worker)
-
-    def convert(job: Job) -> ShardArrays:
-        worker = idle.get()
-        try:
-            return _ask(worker, job, recipe)
-        finally:
-            idle.put(worker)
-
-    threads = ThreadPoolExecutor(workers)
-    pending: dict[Future[ShardArrays], int] = {}
-    try:
+    pending: dict[Future[T], int] = {}
+    with Pool(workers) as pool:
         for job in jobs:
-            pending[threads.submit(convert, job)] = job.number
+            doing = f"converted {job}; {_KEPT}"
+            pending[pool.submit(doing, _worked, work, job.rows)] = job.number
             if len(pending) >= _IN_FLIGHT * workers:
                 yield from _finished(pending)
         while pending:
             yield from _finished(pending)
-    finally:
-        # Workers are killed first, so that a thread that waits for an answer sees the end of the pipe and returns.
-        for worker in pool:
-            worker.kill()
-        threads.shutdown(cancel_futures=True)
-        for worker in pool:
-            with suppress(BrokenPipeError):
-                worker.communicate()
 
 
-def _finished(pending: dict[Future[ShardArrays], int]) -> Iterator[tuple[int, ShardArrays]]:
+def _finished(pending: dict[Future[T], int]) -> Iterator[tuple[int, T]]:
     done, _ = wait(pending, return_when=FIRST_COMPLETED)
     for future in done:
         number = pending.pop(future)
         yield number, future.result()
+
+
+class Pool:
+    """Worker processes that are asked to call functions, and that end with this process however it ends.
+
+    They are plain interpreters that import this package and nothing of the caller's, so it works from a script
+    without ``if __name__ == "__main__"``, from a notebook and beside the threads of torch.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = [_start_worker() for _ in range(workers)]
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+        self._threads = ThreadPoolExecutor(workers)
+
+    def submit(self, doing: str, work: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Have ``work(*arguments)`` called; ``doing`` completes the sentence that says at what a worker died."""
+        return self._threads.submit(self._call, doing, work, arguments)
+
+    def _call(self, doing: str, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        worker = self._idle.get()
+        try:
+            _send(worker, doing, (work, arguments, False))
+            answer: T = _receive(worker, doing)
+            return answer
+        finally:
+            self._idle.put(worker)
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # Workers are killed first, so that a thread that waits for an answer sees the end of the pipe and returns.
+        for worker in self._workers:
+            worker.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            _end(worker)
+
+
+class End(NamedTuple):
+    """What a worker answers when a stream is over."""
+
+
+def stream(doing: str, work: Callable[..., Iterator[T]], *arguments: Any) -> Generator[T, None, None]:
+    """What ``work(*arguments)`` yields in a process of its own, which is one item ahead of whoever takes them.
+
+    ``doing`` completes the sentence that says at what the process died.
+    """
+    worker = _start_worker()
+    try:
+        _send(worker, doing, (work, arguments, True))
+        while not isinstance(answer := _receive(worker, doing), End):
+            yield answer
+    finally:
+        worker.kill()
+        _end(worker)
 
 
 def _start_worker() -> subprocess.Popen[bytes]:
@@ -133,21 +237,34 @@ def _start_worker() -> subprocess.Popen[bytes]:
     )
 
 
-def _ask(worker: subprocess.Popen[bytes], job: Job, recipe: ShardRecipe) -> ShardArrays:
+def _send(worker: subprocess.Popen[bytes], doing: str, message: tuple[Any, ...]) -> None:
     assert worker.stdin is not None
-    assert worker.stdout is not None
-    try:
-        pickle.dump((job.rows, recipe), worker.stdin, protocol=5)
+    with _noticed(worker, doing):
+        pickle.dump(message, worker.stdin, protocol=5)
         worker.stdin.flush()
+
+
+def _receive(worker: subprocess.Popen[bytes], doing: str) -> Any:
+    assert worker.stdout is not None
+    with _noticed(worker, doing):
         answer = pickle.load(worker.stdout)
-    except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
-        raise ChildProcessError(
-            f"a worker process died ({_last_words(worker)}) while it converted {job}; {_KEPT}"
-        ) from error
     if isinstance(answer, Exception):
         raise answer
-    assert isinstance(answer, ShardArrays)
     return answer
+
+
+@contextmanager
+def _noticed(worker: subprocess.Popen[bytes], doing: str) -> Iterator[None]:
+    """Turns the end of a worker's pipe into one sentence."""
+    try:
+        yield
+    except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
+        raise ChildProcessError(f"a worker process died ({_last_words(worker)}) while it {doing}") from error
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    with suppress(BrokenPipeError):
+        worker.communicate()
 
 
 def _last_words(worker: subprocess.Popen[bytes]) -> str:
@@ -157,7 +274,7 @@ def _last_words(worker: subprocess.Popen[bytes]) -> str:
     return "without an answer"
 
 
-def on_ray(jobs: Jobs, recipe: ShardRecipe, workers: int | None, shown: bool) -> Results:
+def on_ray(jobs: Iterator[Job], work: Work[T], workers: int | None, shown: bool) -> Results[T]:
     """Tasks on the Ray cluster of ``RAY_ADDRESS``, else on the one that runs here, else on one started for this.
 
     This package travels with the tasks, so the nodes need its dependencies but not the package itself; a caller who
@@ -175,7 +292,7 @@ def on_ray(jobs: Jobs, recipe: ShardRecipe, workers: int | None, shown: bool) ->
         ray.init(log_to_driver=False, logging_level="ERROR", runtime_env=travels)
     shares: Counter[str] = Counter()
     try:
-        yield from _ray_results(ray, jobs, recipe, workers, shares)
+        yield from _ray_results(ray, jobs, work, workers, shares)
         counts = ", ".join(map(str, sorted(shares.values(), reverse=True)))
         say(f"Ray converted {shares.total()} shards on {len(shares)} nodes: {counts}", shown)
     finally:
@@ -191,37 +308,37 @@ def _ray() -> Any:
     return ray
 
 
-def _ray_results(ray: Any, jobs: Jobs, recipe: ShardRecipe, workers: int | None, shares: Counter[str]) -> Results:
+def _ray_results(ray: Any, jobs: Iterator[Job], work: Work[T], workers: int | None, shares: Counter[str]) -> Results[T]:
     """``shares`` counts the shards of each node."""
     task = ray.remote(_on_node).options(num_cpus=1, scheduling_strategy="SPREAD")
     limit = workers or _IN_FLIGHT * max(1, int(ray.cluster_resources().get("CPU", 1)))
     pending: dict[Any, Job] = {}
 
-    def finished() -> Iterator[tuple[int, ShardArrays]]:
+    def finished() -> Iterator[tuple[int, T]]:
         for reference in ray.wait(list(pending), num_returns=1)[0]:
             job = pending.pop(reference)
-            node, arrays = _ray_answer(ray, reference, job)
+            node, result = _ray_answer(ray, reference, job)
             shares[node] += 1
-            yield job.number, arrays
+            yield job.number, result
 
     for job in jobs:
-        pending[task.remote(job.rows, recipe)] = job
+        pending[task.remote(work, job.rows)] = job
         if len(pending) >= limit:
             yield from finished()
     while pending:
         yield from finished()
 
 
-def _on_node(rows: list[Row], recipe: ShardRecipe) -> tuple[str, ShardArrays]:
-    return _ray().get_runtime_context().get_node_id(), convert_shard(rows, recipe)
+def _on_node(work: Work[T], rows: list[Row] | PackedRows) -> tuple[str, T]:
+    return _ray().get_runtime_context().get_node_id(), _worked(work, rows)
 
 
-def _ray_answer(ray: Any, reference: Any, job: Job) -> tuple[str, ShardArrays]:
+def _ray_answer(ray: Any, reference: Any, job: Job) -> tuple[str, Any]:
     try:
-        node, arrays = ray.get(reference)
+        node, result = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.RayError as error:
         first = str(error).strip().split("\n")[0]
         raise ChildProcessError(f"Ray lost the task that converted {job} ({first}); {_KEPT}") from error
-    return node, arrays
+    return node, result

@@ -13,7 +13,17 @@ from tokengt.data._labelled import LabelledGraphs, Record, as_numbers, assembled
 from tokengt.data._networkx_files import read_networkx_folder
 from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files
-from tokengt.data._pyg_labels import guessed_level, is_integer, label_of, shaped, split_of, target_names, targets_of
+from tokengt.data._pyg_labels import (
+    check_columns,
+    guessed_level,
+    is_integer,
+    label_attribute,
+    label_of,
+    shaped,
+    split_of,
+    target_names,
+    targets_of,
+)
 from tokengt.data.manifest import Attributes
 from tokengt.graph import Graph
 from tokengt.interop.pyg import as_batch, unread_attributes, unread_sentence
@@ -22,8 +32,10 @@ __all__ = [
     "LabelledGraphs",
     "Level",
     "as_numbers",
+    "check_columns",
     "graph_format",
     "is_graph_source",
+    "label_attribute",
     "load_pyg",
     "read_networkx_folder",
     "read_pyg",
@@ -150,9 +162,12 @@ def _json_at(path: Path) -> list[Path]:
 def _labelled_pyg(
     path: Path, targets: tuple[str, ...], level: Level | None, _: Attributes | None = None
 ) -> LabelledGraphs:
-    if len(targets) > 1:
-        raise ValueError(f"{path}: a PyG data set has one attribute of labels; the targets are {', '.join(targets)}")
-    return read_pyg(path, targets[0] if targets else None, level)
+    try:
+        found = read_pyg(path, label_attribute(targets), level)
+        check_columns(targets, found.target_names)
+    except ValueError as error:
+        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
+    return found
 
 
 # A new format of graphs is a line here; the first one that knows a path reads it.

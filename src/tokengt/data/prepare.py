@@ -6,7 +6,6 @@ run that was killed continues where it stopped. The manifest is written last, an
 """
 
 import hashlib
-from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -19,9 +18,9 @@ from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import FILE_PART, Manifest, Recipe, Source, TargetColumn, featurisation
 from tokengt.data.merge import Merged, merged, write_store
 from tokengt.data.progress import progress_bar, say
-from tokengt.data.shards import Column, ShardFile, ShardRecipe, looks_like_row
+from tokengt.data.shards import Column, Rejected, ShardFile, ShardRecipe, convert_shard, looks_like_row
 from tokengt.data.store import Store
-from tokengt.data.tables import Row, Table, listed, open_table
+from tokengt.data.tables import Table, listed, open_table
 from tokengt.data.targets import with_targets
 from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished, refuse_other_shards
 
@@ -80,14 +79,12 @@ def prepare(
         if is_graph_source(source):
             return _prepare_graphs(source, out, recipe, progress, takes_over, max_rejected)
         table = open_table(source)
-    recipe = _distinct(with_targets(_resolved(recipe, table), table), table)
-    shard_recipe = ShardRecipe.of(recipe, table)
-    table = table.guarded(partial(looks_like_row, recipe=shard_recipe))
-    made_by = {**featurisation(recipe.policy), "rdkit": _rdkit_version()}
+    recipe, shard_recipe, table = in_table(recipe, table)
+    made_by = {**featurisation(recipe.policy), "rdkit": rdkit_version()}
     if holds_store(out) and is_finished(out, Origin(_name(source), _checksum(source), recipe, made_by)):
         return _as_it_is(out, progress)
     # The file is read from front to back twice: once to find what is wrong with it as a whole, and once to convert it.
-    rows, sha256 = _survey(table, shard_recipe)
+    rows, sha256 = survey(table, shard_recipe)
     origin = Origin(_name(source), sha256, recipe, made_by)
     with at_work(out, progress):
         if is_finished(out, origin):
@@ -100,6 +97,17 @@ def prepare(
         _merge(out, origin, table, shard_recipe, rows, shards, max_rejected)
         clear_shards(out)
     return Store.open(out, verify=False)
+
+
+def in_table(recipe: Recipe, table: Table) -> tuple[Recipe, ShardRecipe, Table]:
+    """A recipe with all its columns named, their places in a table, and that table, which knows what a row looks like.
+
+    Raises:
+        ValueError: one sentence: a column is not there, or is asked to mean two things.
+    """
+    recipe = _distinct(with_targets(_resolved(recipe, table), table), table)
+    shard_recipe = ShardRecipe.of(recipe, table)
+    return recipe, shard_recipe, table.guarded(partial(looks_like_row, recipe=shard_recipe))
 
 
 def _name(source: Path | SplitFiles) -> str:
@@ -157,7 +165,7 @@ def _distinct(recipe: Recipe, table: Table) -> Recipe:
     return recipe
 
 
-def _rdkit_version() -> str:
+def rdkit_version() -> str:
     try:
         import rdkit
     except ImportError as error:
@@ -165,7 +173,7 @@ def _rdkit_version() -> str:
     return str(rdkit.__version__)
 
 
-def _survey(table: Table, shard_recipe: ShardRecipe) -> tuple[int, str]:
+def survey(table: Table, shard_recipe: ShardRecipe) -> tuple[int, str]:
     """The number of rows and the file's SHA-256.
 
     A file that is wrong as a whole, or a target column without a single number, is refused here and not only after
@@ -214,7 +222,8 @@ def _converted(
     if done:
         say(f"{len(done)} of {total} shards are there from an earlier run", shown)
     ready = sum(min(shard_rows, rows - number * shard_rows) for number in done)
-    results = engines.results(engine, _jobs(table, shard_rows, done), shard_recipe, workers, total - len(done), shown)
+    jobs, work = engines.jobs_of(table, shard_rows, done), partial(convert_shard, recipe=shard_recipe)
+    results = engines.results(engine, jobs, work, workers, total - len(done), shown)
     with progress_bar(rows, "rows", "prepare", done=ready, shown=shown) as tick, closing(results):
         for number, arrays in results:
             done[number] = shelf.put(number, arrays)
@@ -222,18 +231,6 @@ def _converted(
     if sorted(done) != list(range(total)):
         raise ValueError(f"{table.path} was changed while it was read; run the same again")
     return [done[number] for number in range(total)]
-
-
-def _jobs(table: Table, shard_rows: int, done: Collection[int]) -> Iterator[engines.Job]:
-    number, rows = 0, list[Row]()
-    for row in table.rows():
-        rows.append(row)
-        if len(rows) == shard_rows:
-            if number not in done:
-                yield engines.Job(number, rows)
-            number, rows = number + 1, []
-    if rows and number not in done:
-        yield engines.Job(number, rows)
 
 
 def _merge(
@@ -287,14 +284,19 @@ def _check_whole(
         )
     if not whole.rejected:
         return
-    line, reason, _ = next(row for shard in shards for row in shard.rejected())
-    first = f"{table.unit} {line}: {reason}"
+    bad = next(row for shard in shards for row in shard.rejected())
     if whole.graphs == 0:
-        raise ValueError(
-            f"none of the {rows} rows of {table.path} can be read with column {recipe.text.name!r} as molecules; "
-            f"{first}"
-        )
-    _check_rejected(table.path, "rows", rows, whole.rejected, max_rejected, f"the first, {first}")
+        raise ValueError(none_readable(table, recipe, rows, bad))
+    first = f"the first, {table.unit} {bad.line}: {bad.reason}"
+    _check_rejected(table.path, "rows", rows, whole.rejected, max_rejected, first)
+
+
+def none_readable(table: Table, recipe: ShardRecipe, rows: int, first: Rejected) -> str:
+    """The sentence about a table of which no row can be read."""
+    return (
+        f"none of the {rows} rows of {table.path} can be read with column {recipe.text.name!r} as molecules; "
+        f"{table.unit} {first.line}: {first.reason}"
+    )
 
 
 def _prepare_graphs(

@@ -6,6 +6,7 @@ does not import torch.
 """
 
 import json
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,6 +166,45 @@ def convert_shard(rows: Sequence[Row], recipe: ShardRecipe) -> ShardArrays:
     arrays |= _value_arrays(values, recipe, {label: float(code) for code, label in enumerate(labels)})
     rejected = tuple(Rejected(row.line, reason, row.cells) for _, (row, reason) in sorted(problems.items()))
     return ShardArrays(arrays, tuple(labels), rejected, _censored([row for row, _ in problems.values()], recipe))
+
+
+@dataclass(frozen=True, eq=False)
+class ShownShard:
+    """A shard to predict: its readable rows as arrays, and all its rows as they are to be given back.
+
+    ``lines`` [rows] is where each row stands, ``cells`` what :func:`shown_cells` says of it, packed: whoever passes
+    them on to the one that writes them does not look at each row.
+    """
+
+    shard: ShardArrays
+    lines: Array
+    cells: bytes
+
+    @property
+    def kept(self) -> Array:
+        """[kept] the places of the readable rows among all."""
+        return np.searchsorted(self.lines, self.shard.arrays["lines"])
+
+    @property
+    def problems(self) -> dict[int, str]:
+        """The reasons of the other rows, by their places."""
+        places = np.searchsorted(self.lines, [row.line for row in self.shard.rejected]).tolist()
+        return {place: row.reason for place, row in zip(places, self.shard.rejected, strict=True)}
+
+
+def convert_shown(rows: Sequence[Row], recipe: ShardRecipe, blocks: int | None = None) -> ShownShard:
+    """:func:`convert_shard`, with what is to be given back of every row; ``blocks`` as in :func:`shown_cells`."""
+    lines = np.array([row.line for row in rows], dtype=np.int64)
+    cells_of_rows = shown_cells([row.cells for row in rows], recipe.policy, blocks)
+    return ShownShard(convert_shard(rows, recipe), lines, pickle.dumps(cells_of_rows, protocol=5))
+
+
+def shown_cells(rows: list[tuple[str, ...]], policy: MoleculePolicy, blocks: int | None) -> list[tuple[str, ...]]:
+    """The cells of every row as the file has them; the mol blocks of column ``blocks`` come back as SMILES."""
+    if blocks is None:
+        return rows
+    texts = canonical_smiles([row[blocks] for row in rows], policy.of_whole, "molblock")
+    return [(*row[:blocks], text or "", *row[blocks + 1 :]) for row, text in zip(rows, texts, strict=True)]
 
 
 def _censored(rows: Sequence[Row], recipe: ShardRecipe) -> tuple[int, ...]:

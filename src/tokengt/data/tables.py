@@ -15,6 +15,7 @@ affect the others; a file that cannot be read at all raises a ValueError of one 
 """
 
 import csv
+import hashlib
 import io
 import re
 from collections import deque
@@ -23,12 +24,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokengt.config import near
-from tokengt.data._parquet import parquet_columns, parquet_rows
+from tokengt.data._parquet import parquet_columns, parquet_count, parquet_rows
 from tokengt.data._sdf import MOLBLOCK, sdf_fields, sdf_records
 from tokengt.data._text import COMPRESSED, Sink, check_begun, check_regular, lines_of, split_suffix
+from tokengt.files import file_checksum
 from tokengt.interop.molecules import TextKind
 
 _NUL = "the row holds a NUL byte; expected text"
@@ -50,6 +52,13 @@ class Row:
     line: int
     cells: tuple[str, ...]
     problem: str | None = None
+
+
+class Survey(NamedTuple):
+    """At most so many rows are in a file of this SHA-256."""
+
+    most_rows: int
+    sha256: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +95,22 @@ class Table:
             ValueError: the file is torn or not UTF-8, when that line is reached; names the file and the line.
         """
         return self._read(sink, self._like)
+
+    def survey(self) -> "Survey":
+        """What can be known of the file without looking at its cells, which is much quicker than reading its rows.
+
+        Raises:
+            ValueError: the file is torn or not UTF-8; names the file and the line.
+        """
+        digest = hashlib.sha256()
+        kind, _ = split_suffix(self.path)
+        if kind == ".parquet":
+            return Survey(parquet_count(self.path), file_checksum(self.path))
+        # What follows the last record of an SDF file may be one more, and the first line of a delimited file is none.
+        end, more = ("$$$$", 1) if kind == ".sdf" else ("", -1 if kind in _SEPARATORS else 0)
+        with lines_of(self.path, digest.update) as lines:
+            most = sum(1 for line in lines if line.startswith(end)) + more
+        return Survey(most, digest.hexdigest())
 
     @cached_property
     def _places(self) -> dict[str, int]:

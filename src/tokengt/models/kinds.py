@@ -12,7 +12,11 @@ import torch
 
 from tokengt.config import near, union_from_dict
 from tokengt.models.contract import Model, ModelConfig, check_sizes
-from tokengt.models.gin import GinConfig
+from tokengt.models.egt import EgtConfig
+from tokengt.models.gps import GpsConfig
+from tokengt.models.graphormer import GraphormerConfig
+from tokengt.models.grpe import GrpeConfig
+from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig
 from tokengt.models.own import OwnConfig
 from tokengt.models.pretrained import read_model, restore
 from tokengt.models.tokengt.model import TokenGTConfig
@@ -23,6 +27,12 @@ C = TypeVar("C", bound=type[ModelConfig])
 KINDS: dict[str, type[ModelConfig]] = {
     "tokengt": TokenGTConfig,
     "gin": GinConfig,
+    "gcn": GcnConfig,
+    "gat": GatConfig,
+    "gps": GpsConfig,
+    "graphormer": GraphormerConfig,
+    "egt": EgtConfig,
+    "grpe": GrpeConfig,
     "mlp": MlpConfig,
     "clique_gcn": CliqueGcnConfig,
     "own": OwnConfig,

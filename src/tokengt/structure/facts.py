@@ -16,6 +16,7 @@ from tokengt.batch import GraphBatch
 from tokengt.facts import Per
 from tokengt.structure.distances import LONGEST, hop_distances
 from tokengt.structure.laplacian import Which, laplacian_eigenvectors, laplacian_fact
+from tokengt.structure.walks import return_probabilities
 
 
 @runtime_checkable
@@ -70,6 +71,25 @@ class HopDistances:
 
     def compute(self, batch: GraphBatch) -> Int8[Tensor, " pairs"]:
         return hop_distances(batch, self.limit)
+
+
+@dataclass(frozen=True)
+class WalkReturns:
+    """How likely a random walk is back at its node after 1, 2, ..., ``steps`` steps, float32 [nodes, steps]."""
+
+    steps: int = 16
+    per: ClassVar[Per] = "node"
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}; expected at least 1")
+
+    @property
+    def name(self) -> str:
+        return f"walks-{self.steps}"
+
+    def compute(self, batch: GraphBatch) -> Float32[Tensor, "nodes steps"]:
+        return return_probabilities(batch, self.steps)
 
 
 def fact_of(batch: GraphBatch, fact: StructureFact) -> Shaped[Tensor, "rows *rest"]:

@@ -33,8 +33,8 @@ _CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
-class LinearFloor:
-    """What the linear model predicts for the test graphs, in their order.
+class Floor:
+    """What a simple model predicts for the test graphs, in their order.
 
     ``fitted`` is how many training graphs it was fitted to, where that is not all of them.
     """
@@ -43,23 +43,28 @@ class LinearFloor:
     fitted: int | None = None
 
 
-def linear_floor(store: Store, split: Split, task: Task, seed: int = 0) -> LinearFloor | None:
+def linear_floor(store: Store, split: Split, task: Task, seed: int = 0) -> Floor | None:
     """The linear model's predictions of the test part; None for data that it cannot read.
 
     It reads graphs whose nodes are described by categories, as atoms are, and that have one row of labels each.
     ``split`` holds places of graphs. Nothing is drawn but, by ``seed``, which rows are taken of very many.
     """
     graphs = store.graphs
-    nodes = graphs.node_features
-    readable = nodes is not None and not nodes.is_floating_point() and nodes.shape[1] > 0 and graphs.order == 2
-    if not readable or graphs.hyperedges.total or store.manifest.level != "graph" or not len(split.test):
+    if not has_fingerprints(store) or not len(split.test):
         return None
-    train, valid = (_some(places, task.out_dim, seed) for places in (split.train, split.valid))
+    train, valid = (some_of(places, task.out_dim, seed) for places in (split.train, split.valid))
     # Squared error or cross entropy, whatever the model is trained by: then the fit has no kinks and one solution.
     plain = replace(task, loss="")
-    weights = _fitted(plain, _inputs(graphs, train), store.targets[train], _inputs(graphs, valid), store.targets[valid])
-    predictions = plain.predictions(torch.from_numpy(_inputs(graphs, split.test) @ weights))
-    return LinearFloor(predictions, len(train) if len(train) < len(split.train) else None)
+    weights = _fitted(plain, inputs(graphs, train), store.targets[train], inputs(graphs, valid), store.targets[valid])
+    predictions = plain.predictions(torch.from_numpy(inputs(graphs, split.test) @ weights))
+    return Floor(predictions, len(train) if len(train) < len(split.train) else None)
+
+
+def has_fingerprints(store: Store) -> bool:
+    """Whether these are graphs whose nodes are described by categories, with one row of labels each."""
+    graphs, nodes = store.graphs, store.graphs.node_features
+    readable = nodes is not None and not nodes.is_floating_point() and nodes.shape[1] > 0 and graphs.order == 2
+    return readable and not graphs.hyperedges.total and store.manifest.level == "graph"
 
 
 def fingerprints(graphs: GraphBatch, width: int = WIDTH, radius: int = RADIUS) -> Int[Tensor, "graphs width"]:
@@ -83,14 +88,14 @@ def fingerprints(graphs: GraphBatch, width: int = WIDTH, radius: int = RADIUS) -
     return counts.view(-1, width)
 
 
-def _some(places: Int[Tensor, " places"], outputs: int, seed: int) -> Int[Tensor, " some"]:
+def some_of(places: Int[Tensor, " places"], outputs: int, seed: int) -> Int[Tensor, " some"]:
     """At most :data:`MOST_ROWS` of the places, ascending; fewer where there are many numbers to learn of each."""
     most = MOST_ROWS * _FEW_OUTPUTS // max(outputs, _FEW_OUTPUTS)
     return places[permutation(len(places), seed)[:most]].sort().values if len(places) > most else places
 
 
-def _inputs(graphs: GraphBatch, places: Int[Tensor, " places"]) -> Any:
-    """What the linear model reads of these graphs: counts, descriptors, and a 1; a sparse matrix of SciPy."""
+def inputs(graphs: GraphBatch, places: Int[Tensor, " places"]) -> Any:
+    """What a simple model reads of these graphs: counts, descriptors, and a 1; a sparse matrix of SciPy."""
     from scipy import sparse
 
     sizes = graphs.nodes.host_lengths + graphs.edges.host_lengths

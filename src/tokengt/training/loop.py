@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tokengt.accelerate import accelerate
 from tokengt.data.batching import epoch_steps, evaluation_batches, tokens_at_once
-from tokengt.draws import chain
+from tokengt.draws import chain_of, seed_generators
 from tokengt.models.contract import Model
 from tokengt.models.passes import keep_norms
 from tokengt.training.checkpoint import Checkpoint, CheckpointWriter, read_newest
@@ -260,7 +260,8 @@ class Trainer:
         for batch norm, which takes its moments over the rows of each process.
         """
         world = self.fabric.world_size
-        torch.manual_seed(*step_seeds(self.seed, self.state.step, 1, self.fabric.global_rank))
+        (seed,) = step_seeds(self.seed, self.state.step, 1, self.fabric.global_rank)
+        seed_generators(seed, self.fabric.device)
         count, mine = self._label_count(pieces), self._mine(pieces)
         total = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
         self.optimizer.zero_grad()
@@ -510,8 +511,4 @@ def on_device(parts: Parts, device: torch.device) -> Parts:
 
 def step_seeds(seed: int, first: int, count: int, rank: int) -> list[int]:
     """Seeds for torch's generators, 0 to 2^63 - 1, of ``count`` steps from ``first`` on."""
-    steps = torch.arange(first, first + count)
-    seeds: list[int] = (
-        chain(torch.stack([torch.full_like(steps, seed), steps, torch.full_like(steps, rank)])) & (2**63 - 1)
-    ).tolist()
-    return seeds
+    return [chain_of(seed, step, rank) & (2**63 - 1) for step in range(first, first + count)]

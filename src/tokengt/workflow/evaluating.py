@@ -1,7 +1,9 @@
 """How good a trained run is on a file that has the answers."""
 
 import json
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.data import engines
 from tokengt.data.cells import number_label
 from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
+from tokengt.data.prepare import in_table, none_readable, survey
+from tokengt.data.progress import progress_bar, say
+from tokengt.data.shards import Rejected, ShardArrays, ShardRecipe, convert_shard
 from tokengt.data.store import Store
 from tokengt.data.tables import is_table, listed, open_table
 from tokengt.files import ready_to_write, scratch_folder, write_whole
@@ -18,10 +24,11 @@ from tokengt.inference import Predictor
 from tokengt.training.metrics import describe, metrics
 from tokengt.training.plots import plot_test
 from tokengt.training.processes import Device
-from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RUN_FILE, RunSpec
+from tokengt.training.tasks import Task
 from tokengt.workflow.inputs import open_data
-from tokengt.workflow.predicting import smiles_column
+from tokengt.workflow.rows import Workers, batch_of_shard, converted, smiles_column, writeable
+from tokengt.workflow.stores import check_alike, cuts_of, graphs_at, rejected_of
 
 _NUMBERS = "metrics.json"
 
@@ -52,6 +59,21 @@ class Evaluation:
         return ", ".join([f"{describe(self.metrics)} over {self.rows:,} rows", *odd, *absent])
 
 
+@dataclass(frozen=True, eq=False)
+class _Labelled:
+    """Labels and predictions of the same rows, and what was left out.
+
+    ``reason`` is why the model gives no finite number for the first row of which it gives none; blank if there is none.
+    """
+
+    name: str
+    mean: Float[Tensor, "rows out"]
+    targets: Float[Tensor, "rows targets"]
+    rejected: int
+    strange: int
+    reason: str
+
+
 def evaluate(
     run: Predictor | str | Path,
     data: Any,
@@ -61,60 +83,167 @@ def evaluate(
     overwrite: bool = False,
     device: Device = "auto",
     max_atoms: int | None = None,
+    workers: int | None = None,
+    engine: engines.Engine = "processes",
     quiet: bool = False,
 ) -> Evaluation:
     """Compare a run's predictions with the labels of ``data``: a file like the one trained on, or a store.
 
     Of a run with several targets, those that the data has are compared. With ``out``, a folder gets the picture
     (parity, ROC or confusion) and ``metrics.json``; those of an earlier evaluation are replaced with ``overwrite``.
+    ``workers`` and ``engine`` are those of :func:`tokengt.workflow.predicting.predict_file`.
     """
+    beside = Workers(workers, engine, not quiet)
     if out is not None:
         _check_out(out, overwrite)
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
-    spec, task = predictor.spec, predictor.task
+    present = _present_targets(data, predictor.task.names)
+    with scratch_folder() as scratch:
+        found = _predicted(predictor, data, smiles, present, scratch, beside)
+    evaluation, targets = _compared(predictor.task, found, present)
+    if out is not None:
+        plot_test(predictor.task, found.mean, targets, out, part="evaluation")
+        write_whole(out / _NUMBERS, json.dumps(asdict(evaluation), indent=2).encode() + b"\n")
+    return evaluation
+
+
+def _predicted(
+    predictor: Predictor, data: Any, smiles: str | None, present: tuple[str, ...], scratch: Path, workers: Workers
+) -> _Labelled:
+    """The labels of the data, whatever it is, and what the run predicts for their rows."""
+    spec = predictor.spec
+    if not isinstance(data, Store) and hasattr(data, "to_csv"):
+        smiles, frame, data = _frame_column(spec, data, smiles), data, scratch / "data.csv"
+        write_whole(data, frame.to_csv(index=False).encode())
     is_file = isinstance(data, (str, Path)) and is_table(Path(data))
-    present = _present_targets(data, task.names)
     recipe = Recipe(
-        smiles=smiles_column(predictor, open_table(Path(data)), smiles)
-        if is_file
-        else _frame_column(spec, data, smiles),
+        smiles=smiles_column(predictor, open_table(Path(data)), smiles) if is_file else smiles,
         targets=present,
         descriptors=spec.descriptors.names,
-        task=task.kind,
+        task=predictor.task.kind,
         level=spec.level,
         policy=spec.molecules or Recipe().policy,
         attributes=spec.attributes,
     )
-    with scratch_folder() as scratch:
-        store = open_data(data, recipe, scratch / "store", quiet=quiet, kept=False, max_rejected=1.0)
-        if store.manifest.level != spec.level:
-            raise ValueError(f"the data has targets a {store.manifest.level}; this run predicts a {spec.level}")
-        _check_alike(store, spec)
-        targets, strange = _known_classes(store, predictor)
-        mean, _ = predictor.predict_graphs(store.graphs)
-        rejected = store.manifest.rejected
-        labelled = (~torch.isnan(targets)).any(1)
-        if not bool(labelled.any()):
-            raise ValueError(f"{store.manifest.source.name} has no label of {', '.join(present)} to compare with")
-        overflowed = torch.isnan(mean).any(1)
-        if bool((overflowed | ~labelled).all()):
-            raise ValueError(
-                f"{store.manifest.source.name} has no row with a label for which the model gives a finite number: "
-                f"{next(iter(predictor.reasons(store.graphs, mean).values()))}"
-            )
-        targets = targets.masked_fill(overflowed[:, None], torch.nan)
-        evaluation = Evaluation(
-            metrics(task, mean, targets),
-            int((labelled & ~overflowed).sum()),
-            rejected,
-            strange,
-            int((labelled & overflowed).sum()),
-            tuple(name for name in task.names if name not in present),
+    if is_file:
+        return _of_table(predictor, Path(data), recipe, workers)
+    store = open_data(data, recipe, scratch / "store", quiet=not workers.shown, kept=False, max_rejected=1.0)
+    return _of_store(predictor, store, workers.shown)
+
+
+class _Gathered:
+    """Labels and predictions of shards as they come, in any order; the graphs are not kept."""
+
+    def __init__(self, predictor: Predictor, recipe: ShardRecipe) -> None:
+        self.predictor, self.recipe = predictor, recipe
+        self.means: dict[int, Tensor] = {}
+        self.labels: dict[int, Tensor] = {}
+        self.first_rejected: dict[int, Rejected] = {}
+        self.rows = self.rejected = self.strange = 0
+        self.reason = ""
+
+    def add(self, number: int, shard: ShardArrays) -> int:
+        """Returns how many rows there are in the shard."""
+        rows, graphs, predictor = (
+            len(shard.arrays["lines"]) + len(shard.rejected),
+            batch_of_shard(shard),
+            self.predictor,
         )
-        if out is not None:
-            plot_test(task, mean, targets, out, part="evaluation")
-            write_whole(out / _NUMBERS, json.dumps(asdict(evaluation), indent=2).encode() + b"\n")
-    return evaluation
+        if graphs is not None:
+            names = tuple(column.name for column in self.recipe.targets)
+            spellings = shard.classes if self.recipe.multiclass else None
+            targets = writeable(shard.arrays["targets"])
+            self.labels[number], unknown = _known_classes(targets, names, spellings, predictor.task)
+            self.means[number] = predictor.predict_graphs(graphs).mean
+            self.reason = self.reason or next(iter(predictor.reasons(graphs, self.means[number]).values()), "")
+            self.strange += unknown
+        if shard.rejected:
+            self.first_rejected[number] = shard.rejected[0]
+        self.rows, self.rejected = self.rows + rows, self.rejected + len(shard.rejected)
+        return rows
+
+    def in_order(self, parts: dict[int, Tensor], width: int) -> Tensor:
+        none = torch.empty(0, width, dtype=torch.float64)
+        return torch.cat([none, *(parts[number] for number in sorted(parts))])
+
+
+def _of_table(predictor: Predictor, path: Path, recipe: Recipe, workers: Workers) -> _Labelled:
+    """Rows are read and made into graphs by other processes while the model runs."""
+    _, shard_recipe, table = in_table(recipe, open_table(path))
+    most, sha256 = table.survey()
+    found = _Gathered(predictor, shard_recipe)
+    work = partial(convert_shard, recipe=shard_recipe)
+    with (
+        closing(converted(table, work, most, workers, sha256=sha256)) as shards,
+        progress_bar(most, "rows", "evaluating", shown=workers.shown) as advance,
+    ):
+        for number, shard in shards:
+            advance(found.add(number, shard))
+    targets = found.in_order(found.labels, len(predictor.task.names))
+    asked = [predictor.task.names.index(column.name) for column in shard_recipe.targets]
+    if bool(torch.isnan(targets[:, asked]).all(0).any()):
+        # A column without a label may be one without a number, or a table without rows; that is said as prepare does.
+        survey(table, shard_recipe)
+    if found.rejected:
+        first = found.first_rejected[min(found.first_rejected)]
+        if not found.means:
+            raise ValueError(none_readable(table, shard_recipe, found.rows, first))
+        count = f"{found.rejected:,} of {found.rows:,} rows could not be read"
+        say(f"{count} (the first on line {first.line}: {first.reason})", workers.shown)
+    mean = found.in_order(found.means, predictor.task.out_dim)
+    return _Labelled(path.name, mean, targets, found.rejected, found.strange, found.reason)
+
+
+def _of_store(predictor: Predictor, store: Store, shown: bool) -> _Labelled:
+    spec = predictor.spec
+    if store.manifest.level != spec.level:
+        raise ValueError(f"the data has targets a {store.manifest.level}; this run predicts a {spec.level}")
+    check_alike(store, spec)
+    manifest = store.manifest
+    targets, strange = _known_classes(store.targets, manifest.target_names, manifest.targets[0].classes, predictor.task)
+    parts, reason = [], ""
+    with progress_bar(len(store), "graphs", "evaluating", shown=shown) as advance:
+        for cut in cuts_of(store, rejected_of(store, shown=False)):
+            graphs = graphs_at(store, cut, spec)
+            parts.append(predictor.predict_graphs(graphs).mean)
+            reason = reason or next(iter(predictor.reasons(graphs, parts[-1]).values()), "")
+            advance(len(graphs))
+    return _Labelled(manifest.source.name, torch.cat(parts), targets, manifest.rejected, strange, reason)
+
+
+def _compared(
+    task: Task, found: _Labelled, present: tuple[str, ...]
+) -> tuple[Evaluation, Float[Tensor, "rows targets"]]:
+    """The metrics, and the labels that they are of.
+
+    Raises:
+        ValueError: there is no label to compare with, or no finite prediction of a row with one.
+    """
+    labelled = (~torch.isnan(found.targets)).any(1)
+    if not bool(labelled.any()):
+        raise ValueError(f"{found.name} has no label of {', '.join(present)} to compare with")
+    overflowed = torch.isnan(found.mean).any(1)
+    if bool((overflowed | ~labelled).all()):
+        raise ValueError(
+            f"{found.name} has no row with a label for which the model gives a finite number: {found.reason}"
+        )
+    targets = found.targets.masked_fill(overflowed[:, None], torch.nan)
+    evaluation = Evaluation(
+        metrics(task, found.mean, targets),
+        int((labelled & ~overflowed).sum()),
+        found.rejected,
+        found.strange,
+        int((labelled & overflowed).sum()),
+        tuple(name for name in task.names if name not in present),
+    )
+    return evaluation, targets
+
+
+def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
+    """The column of SMILES of a DataFrame."""
+    if wanted is None and spec.text_column in getattr(data, "columns", ()):
+        return spec.text_column
+    return wanted
 
 
 def _present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -148,54 +277,46 @@ def _check_out(out: Path, overwrite: bool) -> None:
         )
 
 
-def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
-    """The column of SMILES of a DataFrame; a store has its own."""
-    if wanted is None and spec.text_column in getattr(data, "columns", ()):
-        return spec.text_column
-    return wanted
-
-
-def _check_alike(store: Store, spec: RunSpec) -> None:
-    """Refuse a store whose features and descriptors mean something else than those the run was trained on."""
-    policy, wanted = policy_of(store), spec.molecules
-    if policy != wanted:
-        raise ValueError(f"the store holds {policy or 'graphs'}; this run was trained on {wanted or 'graphs'}")
-    names = store.manifest.descriptors
-    if names != spec.descriptors.names:
-        raise ValueError(
-            f"the store has the descriptors {', '.join(names) or 'none'}; this run was trained with "
-            f"{', '.join(spec.descriptors.names) or 'none'}, in that order"
-        )
-
-
-def _known_classes(store: Store, predictor: Predictor) -> tuple[Float[Tensor, "rows targets"], int]:
+def _known_classes(
+    targets: Float[Tensor, "rows found"],
+    found: tuple[str, ...],
+    spellings: tuple[str, ...] | None,
+    task: Task,
+) -> tuple[Float[Tensor, "rows targets"], int]:
     """Labels in the numbering of the run's classes; a class that the run does not know is a missing label.
 
-    A target that the data does not have is a column without labels.
+    ``found`` names the columns of ``targets``, and ``spellings`` their classes where they are places of classes. A
+    target that the data does not have is a column without labels.
     """
-    spellings, names = store.manifest.targets[0].classes, predictor.task.classes
+    names = task.classes
     if names is None:
         if spellings is not None:
-            raise ValueError(f"the data holds classes of {predictor.task.names[0]!r}; this run predicts numbers")
-        labels = _in_order(store, predictor.task.names)
-        predictor.task.check(labels)
+            raise ValueError(f"the data holds classes of {task.names[0]!r}; this run predicts numbers")
+        labels = _in_order(targets, found, task.names)
+        task.check(labels)
         return labels, 0
-    present = ~torch.isnan(store.targets)
-    values, places = torch.unique(store.targets.nan_to_num(0.0), return_inverse=True)
+    present = ~torch.isnan(targets)
+    values, places = torch.unique(targets.nan_to_num(0.0), return_inverse=True)
     # Where the data holds plain numbers, a class is spelled as the reader of tables spelled it for the run.
-    spelled = [number_label(value) if spellings is None else spellings[int(value)] for value in values.tolist()]
+    spelled = [number_label(value) if spellings is None else _spelling(spellings, value) for value in values.tolist()]
     numbers = torch.tensor([names.index(name) if name in names else torch.nan for name in spelled], dtype=torch.float64)
     labels = torch.where(present, numbers[places], torch.nan)
     return labels, int((present & torch.isnan(labels)).sum())
 
 
-def _in_order(store: Store, names: tuple[str, ...]) -> Float[Tensor, "rows targets"]:
-    """The labels of the run's targets in their order, NaN for one that the store does not have."""
-    found = store.manifest.target_names
+def _spelling(spellings: tuple[str, ...], place: float) -> str:
+    # Where all labels are missing there may be no class at all, and the place stands for none.
+    return spellings[int(place)] if spellings else ""
+
+
+def _in_order(
+    targets: Float[Tensor, "rows found"], found: tuple[str, ...], names: tuple[str, ...]
+) -> Float[Tensor, "rows targets"]:
+    """The labels of the run's targets in their order, NaN for one that the data does not have."""
     if len(found) == len(names):
-        return store.targets
-    labels = torch.full((len(store.targets), len(names)), torch.nan, dtype=store.targets.dtype)
+        return targets
+    labels = torch.full((len(targets), len(names)), torch.nan, dtype=targets.dtype)
     for place, name in enumerate(names):
         if name in found:
-            labels[:, place] = store.targets[:, found.index(name)]
+            labels[:, place] = targets[:, found.index(name)]
     return labels

@@ -4,7 +4,7 @@ A store is a data set that was read and checked once, with all its graphs packed
 """
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -18,8 +18,10 @@ from tokengt.config import near
 from tokengt.data.graph_sources import (
     LabelledGraphs,
     as_numbers,
+    check_columns,
     graph_format,
     is_graph_source,
+    label_attribute,
     read_pyg_list,
     unread_sentence,
 )
@@ -199,14 +201,13 @@ def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
         raise ValueError(
             f"data is a {type(data).__name__}; expected a file, a store, a DataFrame or a list of PyG graphs"
         )
-    if len(recipe.targets) > 1:
-        raise ValueError(f"PyG graphs have one attribute of labels; target names {', '.join(recipe.targets)}")
-    labelled = read_pyg_list(data, recipe.targets[0] if recipe.targets else None, recipe.level)
+    labelled = read_pyg_list(data, label_attribute(recipe.targets), recipe.level)
     _refuse_rejected(labelled)
     if not labelled.target_names:
         raise ValueError(
             'no graph of the list has labels; expected an attribute y, or the name of another as target="..."'
         )
+    check_columns(recipe.targets, labelled.target_names)
     labelled, sentence = labelled.for_task(recipe.task)
     say(sentence or "", shown and sentence is not None)
     if labelled.unread:
@@ -241,15 +242,6 @@ class UnlabelledGraphs:
     rejected: tuple[tuple[int, str], ...]
     files: tuple[str, ...] = ()
 
-    def without(self, refused: Mapping[int, str]) -> "UnlabelledGraphs":
-        """The others of these places, which stand among the rejected with their reasons."""
-        kept = [place for place in range(len(self.graphs)) if place not in refused]
-        rejected = list(self.rejected)
-        for place, reason in refused.items():
-            line = int(self.lines[place])
-            rejected.append((line, f"{self.files[line - 1]}: {reason}" if self.files else reason))
-        return replace(self, graphs=self.graphs.select(kept), lines=self.lines[kept], rejected=tuple(sorted(rejected)))
-
 
 def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     """The graphs of a PyG file or a folder of NetworkX JSON; labels may be there or not."""
@@ -258,11 +250,11 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
     read = known.alone(source, spec.task.names, spec.level, spec.attributes)
-    graphs = _as_floats(read.graphs, spec.model.float_features)
+    graphs = as_floats(read.graphs, spec.model.float_features)
     return UnlabelledGraphs(graphs, read.lines, read.rejected, read.files)
 
 
-def _as_floats(graphs: GraphBatch, names: Iterable[str]) -> GraphBatch:
+def as_floats(graphs: GraphBatch, names: Iterable[str]) -> GraphBatch:
     """Numbers that happen to be whole, where the model was trained on floats."""
     changed = {}
     for name in names:

@@ -1,0 +1,171 @@
+"""What models of nodes and edges have in common: fields that follow from the data, and the rows that a head reads."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tokengt.batch import GraphBatch
+from tokengt.data.store import Store
+from tokengt.interop.pyg import as_batch
+from tokengt.level import Level
+from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
+from tokengt.ragged import Segments, segment_sum
+
+
+@dataclass(frozen=True)
+class GraphModelConfig(ModelConfig):
+    """Size, features and outputs of a model that reads the nodes and the edges of graphs; its subclasses are the kinds.
+
+    Args:
+        dim: the width of a node's state.
+        num_layers: how many layers.
+        dropout: share of numbers that training sets to zero; the kind says where.
+        node_features: what the node features are.
+        edge_features: what the edge features are.
+        graph_features: what is known about a graph as a whole; it is embedded and added to what the head reads.
+        level: one row per graph, per node or per listed edge (from the states of its two nodes).
+        out_dim: outputs per row.
+    """
+
+    kind: str = field(default="", init=False)
+    dim: int = 128
+    num_layers: int = 5
+    dropout: float = 0.1
+    node_features: FeatureSpec = field(default_factory=FeatureSpec)
+    edge_features: FeatureSpec = field(default_factory=FeatureSpec)
+    graph_features: FeatureSpec = field(default_factory=FeatureSpec)
+    level: Level = "graph"
+    out_dim: int = 1
+    # The model's usual name; and which fields count something, and which are a share.
+    name: ClassVar[str]
+    counts: ClassVar[tuple[str, ...]] = ("dim", "num_layers", "out_dim")
+    shares: ClassVar[tuple[str, ...]] = ("dropout",)
+
+    def __post_init__(self) -> None:
+        for name in self.counts:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1")
+        for name in self.shares:
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
+        if self.level not in get_args(Level):
+            raise ValueError(f"level is {self.level!r}; expected one of {', '.join(get_args(Level))}")
+
+    def fit(self, data: Store, out_dim: int) -> "GraphModelConfig":
+        self.check_edges(data.graphs)
+        return replace(
+            self.refit(data, out_dim),
+            node_features=spec_of(data, "node_features"),
+            edge_features=spec_of(data, "edge_features"),
+        )
+
+    def refit(self, data: Store, out_dim: int) -> "GraphModelConfig":
+        descriptors = FeatureSpec.of(data.graphs.graph_features)
+        return replace(self, graph_features=descriptors, level=data.manifest.level, out_dim=out_dim)
+
+    def check_edges(self, graphs: GraphBatch) -> None:
+        """Refuse graphs with edges of more than two nodes."""
+        if graphs.order != 2 or graphs.hyperedges.total:
+            raise ValueError(f"a {self.name} reads edges of two nodes; these graphs have larger ones: use tokengt")
+
+    @property
+    def num_descriptors(self) -> int:
+        return self.graph_features.width
+
+    @property
+    def decided(self) -> Sequence[str]:
+        return ("level", "out_dim")
+
+    @property
+    def float_features(self) -> Sequence[str]:
+        return tuple(name for name in ("node_features", "edge_features") if getattr(self, name).width)
+
+    @abstractmethod
+    def build(self) -> Model: ...
+
+
+class GraphModel(Model):
+    """Packed graphs -> [graphs, out], [nodes, out] or [edges, out] by ``config.level``.
+
+    A subclass has the ``head`` and the ``graph_encoder`` that embeds descriptors, and says what states there are.
+    """
+
+    config: GraphModelConfig
+    graph_encoder: FeatureEncoder
+    head: nn.Module
+
+    @abstractmethod
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs width"]]:
+        """The last states of all nodes, and one vector per graph."""
+
+    def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
+        packed = as_batch(batch)
+        self.config.check_edges(packed)
+        self.graph_encoder.check(packed, Segments.uniform(packed.num_graphs, 1))
+        nodes, graphs = self.states(packed)
+        descriptors = self.graph_encoder(packed.graph_features)
+        out: Tensor = self.head(read_rows(self.config.level, packed, nodes, graphs, descriptors))
+        return out
+
+    def embed(self, batch: Any) -> Float[Tensor, "graphs width"]:
+        """The vector of each graph, before descriptors are added."""
+        packed = as_batch(batch)
+        self.config.check_edges(packed)
+        return self.states(packed)[1]
+
+    @property
+    def embedding_width(self) -> int:
+        return self.config.dim
+
+
+class NodeEncoder(nn.Module):
+    """States of nodes at the start: embedded features, or one vector for all nodes that have none.
+
+    Shapes: [nodes, columns] -> [nodes, dim].
+    """
+
+    def __init__(self, spec: FeatureSpec, dim: int) -> None:
+        super().__init__()
+        self.features = FeatureEncoder("node_features", spec, dim)
+        self.blank = nn.Parameter(torch.ones(dim)) if spec == FeatureSpec() else None
+
+    def forward(self, batch: GraphBatch) -> Float[Tensor, "nodes dim"]:
+        self.features.check(batch, batch.nodes)
+        states = self.features(batch.node_features)
+        if self.blank is not None:
+            return self.blank.expand(batch.num_nodes, -1)
+        assert isinstance(states, Tensor)
+        return states
+
+
+def read_rows(
+    level: Level,
+    batch: GraphBatch,
+    nodes: Float[Tensor, "nodes dim"],
+    graphs: Float[Tensor, "graphs width"],
+    descriptors: Float[Tensor, "graphs _"] | None,
+) -> Float[Tensor, "rows _"]:
+    """What a head reads: the graphs' rows, the nodes' rows, or for each listed edge the rows of its two nodes.
+
+    Embedded descriptors are added to the row of their graph, or to those of all its nodes.
+    """
+    if level == "graph":
+        return graphs if descriptors is None else graphs + descriptors
+    rows = nodes if descriptors is None else nodes + descriptors.index_select(0, batch.nodes.ids)
+    if level == "node":
+        return rows
+    first, second = batch.edge_index
+    return torch.cat([rows.index_select(0, first), rows.index_select(0, second)], 1)
+
+
+def pooled(rows: Float[Tensor, "nodes dim"], segments: Segments, pooling: str) -> Float[Tensor, "segments dim"]:
+    """The "sum" over each segment, or its "mean"; zeros for one without rows."""
+    total = segment_sum(rows, segments)
+    return total if pooling == "sum" else total / segments.lengths.clamp(min=1)[:, None]

@@ -1,0 +1,61 @@
+"""A random forest on fingerprints: the other simple model that a model of molecules should beat (Breiman 2001).
+
+It reads what the linear model of :mod:`tokengt.training.floor` reads: counts of circular (Morgan) neighbourhoods, and
+descriptors where there are any. Trees grow until their leaves are pure, from bootstrap samples, and look at a random
+share of the columns at each split: a third for numbers, the square root for classes. There is one forest per target,
+of the rows that have a label. scikit-learn grows them (``pip install 'tokengt[forest]'``).
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tokengt.data.splits import Split
+from tokengt.data.store import Store
+from tokengt.training.floor import Floor, has_fingerprints, inputs, some_of
+from tokengt.training.tasks import Task
+
+TREES = 200
+
+
+def forest_floor(store: Store, split: Split, task: Task, seed: int = 0) -> Floor | None:
+    """The forest's predictions of the test part, as :meth:`Task.predictions` has them; None for data it cannot read.
+
+    The same arguments give the same predictions, on any number of cores.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+    """
+    if not has_fingerprints(store) or not len(split.test):
+        return None
+    train = some_of(split.train, task.out_dim, seed)
+    known, asked = inputs(store.graphs, train), inputs(store.graphs, split.test)
+    labels = store.targets[train].double().numpy()
+    columns = [_predicted(task, known, labels[:, at], asked, seed) for at in range(labels.shape[1])]
+    predictions = torch.from_numpy(np.concatenate(columns, 1))
+    return Floor(predictions, len(train) if len(train) < len(split.train) else None)
+
+
+def _predicted(task: Task, known: Any, labels: Any, asked: Any, seed: int) -> Any:
+    """One target: [rows, 1] numbers or probabilities of class 1, or [rows, classes] probabilities."""
+    try:
+        from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+    except ImportError as error:
+        raise ImportError("a random forest is grown by scikit-learn; pip install scikit-learn brings it") from error
+    there = ~np.isnan(labels)
+    if task.kind == "regression":
+        forest = RandomForestRegressor(TREES, max_features=1 / 3, random_state=seed, n_jobs=-1)
+        forest.fit(known[there], labels[there])
+        return _alone(forest).predict(asked)[:, None]
+    forest = RandomForestClassifier(TREES, max_features="sqrt", random_state=seed, n_jobs=-1)
+    forest.fit(known[there], labels[there].astype(np.int64))
+    # A class that no row has gets no column of scikit-learn's.
+    probabilities = np.zeros((asked.shape[0], task.out_dim if task.kind == "multiclass" else 2))
+    probabilities[:, forest.classes_] = _alone(forest).predict_proba(asked)
+    return probabilities if task.kind == "multiclass" else probabilities[:, 1:]
+
+
+def _alone(forest: Any) -> Any:
+    """On one core, since several would add up the trees in any order, and sums depend on it in their last digits."""
+    return forest.set_params(n_jobs=1)

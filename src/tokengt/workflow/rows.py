@@ -1,0 +1,301 @@
+"""Whatever is to be predicted, as chunks: some thousand rows of a table, a store or a file of graphs, made into graphs.
+
+The rows of a table are read by one process and made into graphs by others, while this one runs the model; at most two
+chunks per worker are on the way, so that memory does not grow with the file. A store holds graphs already, and is
+mapped from disk.
+"""
+
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tokengt.batch import GraphBatch
+from tokengt.data import engines
+from tokengt.data.prepare import rdkit_version
+from tokengt.data.shards import Column, ShardArrays, ShardRecipe, ShownShard, convert_shown, looks_like_row
+from tokengt.data.sheets import Numbers, PackedCells, Texts, unused
+from tokengt.data.tables import Table, open_table
+from tokengt.data.tensorfile import Array
+from tokengt.inference import Predictor
+from tokengt.level import Level
+from tokengt.ragged import Segments
+
+# Rows of a chunk: what a model is given at a time is cut from one chunk by tokens, so more rows would help nobody.
+CHUNK_ROWS = 2048
+# The arrays of a shard that make up its graphs.
+_GRAPHS = ("node_counts", "edge_counts", "node_features", "edge_index", "edge_features", "graph_features")
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where the rows of a table become graphs: ``count`` processes (all cores if None), or tasks of Ray."""
+
+    count: int | None = None
+    engine: engines.Engine = "processes"
+    shown: bool = True
+
+    def __post_init__(self) -> None:
+        engines.check_workers(self.count)
+        engines.check(self.engine)
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Rows of an output, in order: those that can be predicted, as graphs, and the reasons of the others.
+
+    Args:
+        number: which chunk of its source it is.
+        front: what says of every row which one it is.
+        lines: [rows] where each stands in its source.
+        graphs: those that can be predicted; None where there is none.
+        kept: [rows of ``graphs``] their places among the rows.
+        problems: why the others have no graph, by their places.
+        without: the same chunk without some of its graphs, whose reasons are given; None where none may be refused.
+    """
+
+    number: int
+    front: PackedCells | Numbers | Texts
+    lines: NDArray[np.int64]
+    graphs: GraphBatch | None
+    kept: NDArray[np.int64]
+    problems: dict[int, str]
+    without: "Callable[[Mapping[int, str]], Chunk] | None" = None
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def told(self, predictor: Predictor, values: Float[Tensor, "kept out"] | None, level: Level) -> dict[int, str]:
+        """The reasons of all rows without a value: those that could not be read, and those that overflowed."""
+        if self.graphs is None or values is None:
+            return self.problems
+        overflowed = predictor.reasons(self.graphs, values, level)
+        return self.problems | {int(self.kept[row]): reason for row, reason in overflowed.items()}
+
+    def spread_out(self, values: Float[Tensor, "kept out"] | None, width: int) -> Float[Tensor, "rows out"]:
+        """Values of the kept rows at their places, NaN elsewhere."""
+        out = torch.full((len(self), width), torch.nan, dtype=torch.float64)
+        if values is not None:
+            out[torch.from_numpy(self.kept)] = values.double()
+        return out
+
+
+# Whoever takes chunks closes them at the end: then the processes that read for them end too.
+Chunks = Generator[Chunk, None, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Rows to predict.
+
+    Args:
+        name: what it is called.
+        head: the columns that say which row it is.
+        key: what tells these rows, and how they are read, from any others.
+        most: at most so many rows are in it.
+        chunks: those whose numbers are not among the given ones, in any order.
+        example: any one graph like those of the rows.
+        featurised: whether rows become graphs on the way.
+        workers: how many processes do that beside the model; 0 where this one does.
+    """
+
+    name: Path
+    head: tuple[str, ...]
+    key: str
+    most: int
+    chunks: Callable[[Collection[int]], Chunks]
+    example: Callable[[], GraphBatch]
+    featurised: bool
+    workers: int = 0
+
+
+def table_source(predictor: Predictor, path: Path, smiles: str | None, workers: Workers) -> Source:
+    """The rows of a table of molecules.
+
+    Raises:
+        ValueError: one sentence: the run was trained on other graphs, or a column is missing.
+    """
+    table = open_table(path)
+    recipe = _recipe(predictor, table, smiles)
+    # The table notices a quote that takes in whole rows.
+    table = table.guarded(partial(looks_like_row, recipe=recipe))
+    head, blocks = _visible(table)
+    most, sha256 = table.survey()
+    work = partial(convert_shown, recipe=recipe, blocks=blocks)
+
+    def chunks(done: Collection[int]) -> Chunks:
+        with closing(converted(table, work, most, workers, done, sha256)) as shards:
+            for number, shown in shards:
+                yield _table_chunk(number, shown)
+
+    def methane() -> GraphBatch:
+        graphs, _, _ = predictor.read_texts(["C"])
+        names = predictor.spec.descriptors.names
+        return graphs.with_graph_features(torch.zeros(1, len(names))) if names else graphs
+
+    key = f"{sha256} read by RDKit {rdkit_version()} as {recipe}"
+    return Source(path, head, key, most, chunks, methane, featurised=True, workers=processes(most, workers))
+
+
+def processes(most: int, workers: Workers) -> int:
+    """How many processes beside this one make graphs of at most so many rows; 0 where this one does."""
+    chunks = -(-most // CHUNK_ROWS)
+    return min(workers.count or engines.available_cores(), chunks) if chunks > 1 else 0
+
+
+def converted(
+    table: Table,
+    work: engines.Work[engines.T],
+    most: int,
+    workers: Workers,
+    done: Collection[int] = (),
+    sha256: str | None = None,
+) -> engines.Results[engines.T]:
+    """Number and result of every chunk of a table, as they are ready; few are on the way."""
+    several = processes(most, workers) > 0
+    given = (table, CHUNK_ROWS, frozenset(done), sha256)
+    reading = f"read {table.path}; what is done is kept: run the same again"
+    jobs = engines.stream(reading, engines.packed_jobs, *given) if several else engines.jobs_of(*given)
+    left = -(-most // CHUNK_ROWS)
+    results = engines.results(workers.engine, jobs, work, workers.count, left, workers.shown, beside=True)
+    with closing(jobs), closing(results):
+        yield from results
+
+
+def _table_chunk(number: int, shown: ShownShard) -> Chunk:
+    graphs = batch_of_shard(shown.shard)
+    return Chunk(number, PackedCells(shown.cells), shown.lines, graphs, shown.kept, shown.problems)
+
+
+def batch_of_shard(shard: ShardArrays) -> GraphBatch | None:
+    """The readable rows of a shard as one batch; None where there is none."""
+    if not len(shard.arrays["lines"]):
+        return None
+    tensors = {name: writeable(shard.arrays[name]) for name in _GRAPHS if name in shard.arrays}
+    offsets = {
+        f"{what}_offsets": Segments.from_lengths(tensors.pop(f"{what}_counts")).host for what in ("node", "edge")
+    }
+    return GraphBatch.from_arrays({**offsets, **tensors})
+
+
+def writeable(array: Array) -> Tensor:
+    """The array as a tensor; torch wants one that may be written to, and those that came through Ray may not."""
+    return torch.from_numpy(np.require(array, requirements="W"))
+
+
+def _recipe(predictor: Predictor, table: Table, smiles: str | None) -> ShardRecipe:
+    """Where a run finds its inputs in a table."""
+    spec = predictor.spec
+    if spec.molecules is None:
+        raise ValueError(f"{table.path} is a table of molecules, but this run was trained on other graphs")
+    descriptors = tuple(Column(name, table.place(name, "the run's descriptor")) for name in spec.descriptors.names)
+    name = smiles_column(predictor, table, smiles)
+    if name is None:
+        assert table.text_column is not None
+        text, kind = Column(table.text_column, table.columns.index(table.text_column)), table.text_kind
+    else:
+        text, kind = Column(name, table.place(name, "the smiles option")), "smiles"
+    return ShardRecipe(text, kind, spec.molecules, None, (), descriptors, None)
+
+
+def smiles_column(predictor: Predictor, table: Table, wanted: str | None) -> str | None:
+    """The column of SMILES: as asked for, as in training, or the one that is called so; None for mol blocks."""
+    if wanted is not None:
+        return wanted
+    if table.text_column is not None:
+        return None
+    trained = predictor.spec.text_column
+    alike = [column for column in table.columns if column.lower() == "smiles"]
+    if trained in table.columns or len(alike) != 1:
+        return trained or "smiles"
+    return alike[0]
+
+
+def _visible(table: Table) -> tuple[tuple[str, ...], int | None]:
+    """The columns to give back, and the place of those that hold mol blocks: these come back as SMILES."""
+    if table.text_column is None:
+        return table.columns, None
+    others = [name for name in table.columns if name != table.text_column]
+    (smiles,) = unused(["smiles"], others)
+    names = tuple(smiles if name == table.text_column else name for name in table.columns)
+    return names, table.columns.index(table.text_column)
+
+
+def graph_chunk(
+    number: int,
+    graphs: GraphBatch,
+    lines: NDArray[np.int64],
+    rejected: Collection[tuple[int, str]],
+    level: Level,
+    named: Callable[[int, str], str] = lambda _, reason: reason,
+) -> Chunk:
+    """A chunk of graphs that are there already: one row per graph, node or edge, and one per graph that is rejected.
+
+    Rows are in the order of ``lines``, which number the graphs in their source; where these do not ascend, because they
+    are of several files, rejected graphs come last. ``named`` completes the reason why the model refuses a graph.
+    """
+    rows = graphs.level_rows(level)
+    owners = rows.ids.cpu().numpy()
+    front = lines[owners][:, None]
+    if level != "graph":
+        front = np.concatenate([front, rows.positions.cpu().numpy()[:, None]], 1)
+    blank = np.full((len(rejected), front.shape[1]), -1, dtype=np.int64)
+    blank[:, 0] = [line for line, _ in rejected]
+    front = np.concatenate([front, blank])
+    # Graphs that could not be read go back to their places among the others.
+    ascending = bool((np.diff(lines) > 0).all())
+    order = np.argsort(front[:, 0], kind="stable") if ascending else np.arange(len(front))
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    reasons = zip(places[rows.total :].tolist(), (reason for _, reason in rejected), strict=True)
+
+    def without(refused: Mapping[int, str]) -> Chunk:
+        kept = [place for place in range(len(graphs)) if place not in refused]
+        more = [(int(lines[place]), named(int(lines[place]), reason)) for place, reason in refused.items()]
+        return graph_chunk(number, graphs.select(kept), lines[kept], [*rejected, *more], level, named)
+
+    return Chunk(
+        number,
+        Numbers(front[order]),
+        front[order, 0],
+        graphs if len(graphs) else None,
+        places[: rows.total],
+        dict(reasons),
+        without,
+    )
+
+
+def answered(chunk: Chunk, ask: Callable[[GraphBatch], engines.T]) -> tuple[Chunk, engines.T | None]:
+    """What the model says of a chunk, without graphs that it refuses, such as one of a category it does not know."""
+    if chunk.graphs is None:
+        return chunk, None
+    try:
+        return chunk, ask(chunk.graphs)
+    except ValueError as error:
+        if chunk.without is None:
+            raise
+        refused = _refused(chunk.graphs, range(len(chunk.graphs)), ask)
+        # Where the model refuses all of the first chunk, it is the whole source that does not suit it.
+        if not refused or (len(refused) == len(chunk.graphs) and chunk.number == 0):
+            raise error
+    usable = chunk.without(refused)
+    return usable, None if usable.graphs is None else ask(usable.graphs)
+
+
+def _refused(graphs: GraphBatch, places: range, ask: Callable[[GraphBatch], object]) -> dict[int, str]:
+    """The reasons of the graphs among these places that the model refuses, found by halves."""
+    try:
+        ask(graphs.select(places))
+    except ValueError as error:
+        if len(places) == 1:
+            return {places[0]: str(error).removeprefix("graph 0: ")}
+        half = len(places) // 2
+        return _refused(graphs, places[:half], ask) | _refused(graphs, places[half:], ask)
+    return {}
