@@ -20,7 +20,7 @@ from tokengt.training.checkpoint import CheckpointWriter, read_checkpoint
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
 from tokengt.training.parts import Parts, cut
-from tokengt.training.processes import DeviceConfig, make_fabric
+from tokengt.training.processes import DeviceConfig, make_fabric, shards_weights
 from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import resolve
@@ -380,6 +380,7 @@ def test_no_row_kernels_where_blocks_lose_their_weights(
     monkeypatch: pytest.MonkeyPatch, strategy: Any, kernels: bool
 ) -> None:
     """FSDP frees a block's weights before the next block adds its bias."""
+    from lightning_fabric import Fabric
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 
     from tests.graphs import small_model
@@ -394,7 +395,7 @@ def test_no_row_kernels_where_blocks_lose_their_weights(
         raise Asked
 
     monkeypatch.setattr(loop, "accelerate", noted)
-    fabric = make_fabric(DeviceConfig("cpu"), "float32")
+    fabric = Fabric(accelerator="cpu", devices=1)
     if strategy == "fsdp":
         sharing = ModelParallelStrategy(lambda model, mesh: model)
         sharing.parallel_devices = [torch.device("cpu")]
@@ -402,6 +403,7 @@ def test_no_row_kernels_where_blocks_lose_their_weights(
     with pytest.raises(Asked):
         Trainer(fabric, small_model(), data(), TASK, TrainingConfig(epochs=1))
     assert asked == [kernels]
+    assert not shards_weights(make_fabric(DeviceConfig("cpu"), "float32"))
 
 
 @effects.of(TrainingConfig, "checkpoint_seconds")
