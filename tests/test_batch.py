@@ -16,6 +16,7 @@ from tokengt import facts as facts
 from tokengt.interop.molecules import pack_molecules
 from tokengt.interop.smiles import batch_of_molecules, from_smiles
 from tokengt.numbering import narrowed
+from tokengt.ragged import Segments
 from tokengt.structure.tuples import merge_directions, with_merged_edges
 
 FIELDS = (
@@ -314,3 +315,17 @@ def test_all_graphs_in_their_order_are_the_batch_itself() -> None:
     assert batch.select([0, 1]) is batch
     assert batch.select(torch.tensor([True, True])) is batch
     assert torch.equal(batch.select([1, 0]).node_features, torch.cat([batch[1].node_features, batch[0].node_features]))
+
+
+def test_numbers_of_rows_that_are_not_there_are_clamped() -> None:
+    """Local numbers stay as they are; counted over the batch, none is beyond the last row."""
+    batch = GraphBatch.collate([random_graph(9, 12, 1), random_graph(3, 4, 2)])
+    entries, rows = Segments.from_lengths(torch.tensor([4, 3])), Segments.from_lengths(torch.tensor([3, 2]))
+    places = torch.tensor([12, 13, 14, 15, 0, 1, 2])  # The edges of the second graph, and three of the first.
+    plain = batch.edge_numbers.take(places, entries, rows)
+    clamped = batch.edge_numbers.take(places, entries, rows, clamped=True)
+    assert torch.equal(clamped.local, plain.local)
+    assert torch.equal(clamped.packed, plain.packed.clamp(max=4))
+    assert torch.equal(clamped.packed[:, :4], plain.packed[:, :4])
+    none = batch.edge_numbers.take(places[:0], Segments.uniform(2, 0), rows, clamped=True)
+    assert none.packed.shape == (2, 0)

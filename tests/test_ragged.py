@@ -1,6 +1,5 @@
 from random import Random
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,12 +100,3 @@ def test_rows_go_where_their_segment_begins(lengths: list[int], random: Random) 
     starts = [random.randrange(1000) for _ in lengths]
     expected = [start + place for start, length in zip(starts, lengths, strict=True) for place in range(length)]
     assert segments.placed(torch.tensor(starts, dtype=torch.int64)).tolist() == expected
-
-
-def test_segments_are_filled_up() -> None:
-    segments = Segments.from_lengths(torch.tensor([3, 0, 2]))
-    assert segments.filled(15, 7, 4).host_lengths.tolist() == [3, 0, 2, 4, 4, 2, 0]
-    assert segments.filled(5, 4, 4).host_lengths.tolist() == [3, 0, 2, 0]
-    for total, count in ((4, 7), (15, 5), (5, 3)):
-        with pytest.raises(AssertionError):
-            segments.filled(total, count, 4)

@@ -458,3 +458,51 @@ def test_bare_tokens_in_double_precision() -> None:
     head = HeadConfig(level="node")
     model = small_model(tokens=tokens, ids=NoIds(), head=head, dtype=torch.float64)
     assert model(Graph(num_nodes=3)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("layout", ["directed", "undirected"])
+@pytest.mark.parametrize(("graph_token", "null_token"), [(True, False), (False, True), (True, True), (False, False)])
+def test_the_rule_says_how_long_sequences_are(layout: str, graph_token: bool, null_token: bool) -> None:
+    tokens = tokens_config(layout=layout, graph_token=graph_token, null_token=null_token)
+    head = HeadConfig() if graph_token else HeadConfig(readout="sum")
+    model = small_model(tokens=tokens, head=head)
+    graphs = [random_graph(nodes, nodes, nodes, undirected=True) for nodes in (1, 2, 7, 12)]
+    batch = model.prepared(GraphBatch.collate([*graphs, random_graph(4, 0)]))
+    rule = model.sequence_rule()
+    assert rule is not None
+    undirected = batch.merged.segments.lengths if batch.merged is not None else torch.zeros(5, dtype=torch.int64)
+    counted = rule.graph + rule.node * batch.nodes.lengths + rule.edge * batch.edges.lengths
+    lengths = model.encode(batch).segments.lengths
+    assert torch.equal(counted + rule.undirected * undirected, lengths)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"encoder": EncoderConfig(num_layers=1, num_heads=2, attention=FavorConfig())},
+        {"encoder": EncoderConfig(num_layers=1, num_heads=2, sparse_basis_residual=True)},
+        {"head": HeadConfig(level="link")},
+        {"tokens": TokensConfig(hyperedges=True)},
+        {"tokens": TokensConfig(order=3)},
+        {"identifiers": identifiers_of_kind("orf_first_order", 4)},
+        {"identifiers": identifiers_of_kind("random_first_order", 4)},
+    ],
+    ids=str,
+)
+def test_steps_that_differ_from_each_other_have_no_rule(changes: dict[str, object]) -> None:
+    plain = TokenGTConfig(dim=8, encoder=EncoderConfig(num_layers=1, num_heads=2), identifiers=OrfIds(4))
+    assert TokenGT(plain).sequence_rule() is not None
+    assert TokenGT(replace(plain, **changes)).sequence_rule() is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_identifiers_drawn_beforehand_are_those_of_the_step(kind: str) -> None:
+    """Of orthogonal random features; all others can be drawn inside of a recording."""
+    model = small_model(ids=identifiers_of_kind(kind, 5), dtype=torch.float64).train()  # type: ignore[arg-type]
+    batch = GraphBatch.collate(odd_graphs())
+    torch.manual_seed(3)
+    drawn = model.drawn_node_ids(batch.nodes)
+    assert (drawn is None) == (kind != "orf")
+    if drawn is not None:
+        torch.manual_seed(3)
+        torch.testing.assert_close(model(batch, node_ids=drawn), model(batch), rtol=0, atol=0)

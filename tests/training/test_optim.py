@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from tokengt.training.config import TrainingConfig
-from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
+from tokengt.training.optim import MovingAverage, clip_flat, make_optimizer, rate_at, set_rate
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,44 @@ def test_the_weights_come_back_after_the_block_whatever_happens() -> None:
 def test_a_recipe_that_cannot_be_is_refused(field: str, value: float, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         TrainingConfig(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("most", [0.1, 1.0, 100.0])
+def test_gradients_in_one_tensor_are_clipped_as_torch_clips_them(most: float) -> None:
+    flat = torch.randn(50, dtype=torch.float64)
+    parameters = [
+        nn.Parameter(torch.zeros(20, dtype=torch.float64)),
+        nn.Parameter(torch.zeros(30, dtype=torch.float64)),
+    ]
+    for parameter, part in zip(parameters, flat.clone().split([20, 30]), strict=True):
+        parameter.grad = part
+    nn.utils.clip_grad_norm_(parameters, most)
+    clip_flat(flat, most)
+    torch.testing.assert_close(flat, torch.cat([p.grad for p in parameters if p.grad is not None]), rtol=1e-12, atol=0)
+
+
+def test_the_average_by_a_weight_that_lies_on_the_device() -> None:
+    one, two = (
+        MovingAverage([nn.Parameter(torch.tensor([1.0, 5.0]).double()), nn.Parameter(torch.tensor(3.0).double())], 0.2)
+        for _ in range(2)
+    )
+    for step in range(4):
+        for average in (one, two):
+            with torch.no_grad():
+                for parameter in average.parameters:
+                    parameter.mul_(2).sub_(step)
+        one.update(step)
+        two.update_by(torch.tensor(two.weight(step), dtype=torch.float64))
+    torch.testing.assert_close(one.values, two.values, rtol=1e-14, atol=0)
+
+
+def test_a_rate_that_lies_on_the_device_is_written_there() -> None:
+    """A recording reads it from its place, so that this tensor must stay the same one."""
+    rate = torch.tensor(0.5)
+    optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(()))], lr=rate)
+    set_rate(optimizer, 0.25)
+    assert optimizer.param_groups[0]["lr"] is rate
+    assert float(rate) == 0.25
+    set_rate(optimizer, torch.tensor(0.125, dtype=torch.float64))
+    assert optimizer.param_groups[0]["lr"] is rate
+    assert float(rate) == 0.125

@@ -20,7 +20,7 @@ from tokengt.training.checkpoint import CheckpointWriter, read_checkpoint
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
 from tokengt.training.parts import Parts, cut
-from tokengt.training.processes import DeviceConfig, make_fabric
+from tokengt.training.processes import DeviceConfig, make_fabric, shards_weights
 from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import resolve
@@ -330,31 +330,80 @@ def test_precision_is_that_of_weights_and_of_products(
     assert module.products == {products}
 
 
-@effects.of(TrainingConfig, "compile", "cuda_graphs")
-@pytest.mark.parametrize(
-    ("compiled", "graphs", "processes", "asked"),
-    [(True, True, 1, (True, True)), (False, True, 1, (False, False)), (True, False, 1, (True, False)),
-     (True, True, 2, (True, False))],
-)  # fmt: skip
-def test_acceleration_is_asked_for_as_the_recipe_says(
-    monkeypatch: pytest.MonkeyPatch, compiled: bool, graphs: bool, processes: int, asked: tuple[bool, bool]
-) -> None:
-    """Steps are recorded where they are compiled, in a single process: several communicate inside a step."""
+@effects.of(TrainingConfig, "compile")
+@pytest.mark.parametrize("compiled", [True, False])
+def test_blocks_are_compiled_as_the_recipe_says(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    """Kernels are asked for where steps can be recorded, which those of a module of one's own cannot."""
     wishes: list[tuple[bool, bool]] = []
 
-    def noted(model: nn.Module, *, device: torch.device, compile: bool, record: bool) -> nn.Module:
-        wishes.append((compile, record))
+    def noted(model: nn.Module, *, device: torch.device, compile: bool, kernels: bool) -> nn.Module:
+        wishes.append((compile, kernels))
         return model
 
     monkeypatch.setattr(loop, "accelerate", noted)
     fabric = make_fabric(DeviceConfig("cpu"), "float32")
-    monkeypatch.setattr(type(fabric), "world_size", property(lambda self: processes))
-    config = TrainingConfig(epochs=1, compile=compiled, cuda_graphs=graphs)
     said: list[str] = []
-    Trainer(fabric, as_model(OneNumber()), data(), TASK, config, warn=said.append)
-    assert wishes == [asked]
+    config = TrainingConfig(epochs=1, compile=compiled)
+    subject = Trainer(fabric, as_model(OneNumber()), data(), TASK, config, warn=said.append)
+    assert wishes == [(compiled, False)]
+    assert ("blocks compiled" in subject.how) == compiled
     # The model came back as it went in, which a person who asked for speed is told.
     assert any("training.compile does nothing for this model" in sentence for sentence in said) == compiled
+
+
+@effects.of(TrainingConfig, "cuda_graphs")
+@pytest.mark.parametrize("graphs", [True, False])
+def test_steps_are_recorded_as_the_recipe_says(monkeypatch: pytest.MonkeyPatch, graphs: bool) -> None:
+    """Where they can be, which is made so here; and the same weights come out (``test_recorded.py``)."""
+    from tests.graphs import random_graph, small_model
+    from tests.training.forced import force
+
+    force(monkeypatch)
+    batch = GraphBatch.collate([random_graph(5, 4, place) for place in range(12)])
+    (fact,) = small_model().config.facts()
+    batch = batch.with_fact(fact.name, fact.compute(batch))
+    places = torch.arange(12)
+    parts = cut(batch, torch.randn(12, 2).double(), "graph", Split(places, places[:0], places[:0]), by_row=False,
+                costs=torch.ones(12, dtype=torch.int64))  # fmt: skip
+    fabric = make_fabric(DeviceConfig("cpu"), "float32")
+    config = TrainingConfig(epochs=3, batch_size=4, cuda_graphs=graphs)
+    subject = Trainer(fabric, small_model(), parts, Task("regression", ("a", "b")), config)
+    subject.run()
+    assert subject.recorded is not None
+    # Nine steps, each gradients and update; the first of each kind is run, the second recorded.
+    assert subject.recorded.recorder.replays == (16 if graphs else 0)
+    assert subject.how.endswith("replayed" if graphs else "training.cuda_graphs is false")
+
+
+@pytest.mark.parametrize(("strategy", "kernels"), [("auto", True), ("fsdp", False)])
+def test_no_row_kernels_where_blocks_lose_their_weights(
+    monkeypatch: pytest.MonkeyPatch, strategy: Any, kernels: bool
+) -> None:
+    """FSDP frees a block's weights before the next block adds its bias."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+
+    from tests.graphs import small_model
+
+    asked: list[bool] = []
+
+    class Asked(Exception):
+        pass
+
+    def noted(model: nn.Module, *, kernels: bool, **_: Any) -> nn.Module:
+        asked.append(kernels)
+        raise Asked
+
+    monkeypatch.setattr(loop, "accelerate", noted)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    if strategy == "fsdp":
+        sharing = ModelParallelStrategy(lambda model, mesh: model)
+        sharing.parallel_devices = [torch.device("cpu")]
+        monkeypatch.setattr(fabric, "_strategy", sharing)
+    with pytest.raises(Asked):
+        Trainer(fabric, small_model(), data(), TASK, TrainingConfig(epochs=1))
+    assert asked == [kernels]
+    assert not shards_weights(make_fabric(DeviceConfig("cpu"), "float32"))
 
 
 @effects.of(TrainingConfig, "checkpoint_seconds")

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from tokengt.attention import AttentionPlan
 
@@ -25,8 +27,8 @@ def compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     return torch.compile(function, **options)
 
 
-def leave_sizes_open(plan: AttentionPlan) -> None:
-    """Have compiled code not depend on how many sequences and tiles a batch has.
+def leave_sizes_open(plan: AttentionPlan, rows: Int[Tensor, " rows"] | None = None) -> None:
+    """Have compiled code not depend on how many sequences and tiles a batch has, or rows that are asked for.
 
     The compiler takes two sizes that are equal by chance in its first call for one and the same, and compiles a second
     version when they are not. That takes time; and a step would be recorded from another version than the one that ran
@@ -35,3 +37,5 @@ def leave_sizes_open(plan: AttentionPlan) -> None:
     torch._dynamo.maybe_mark_dynamic(plan.segments.host, 0)
     if plan.tiles is not None:
         torch._dynamo.maybe_mark_dynamic(plan.tiles.items, 1)
+    if rows is not None:
+        torch._dynamo.maybe_mark_dynamic(rows, 0)

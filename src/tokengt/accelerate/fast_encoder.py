@@ -96,7 +96,7 @@ class FastEncoder(nn.Module):
         """All encoded tokens, or those at ``rows``; between blocks what one adds is left to the next."""
         plan = sequences if isinstance(sequences, AttentionPlan) else self.plan(sequences)
         if self._compiles:
-            leave_sizes_open(plan)
+            leave_sizes_open(plan, rows)
         by_kernels = self._kernels and fits(x)
         drawn = draw_for(self._all_blocks, plan.segments) if by_kernels else None
         x = self._entered(x) if by_kernels else self._enter(self.plain, x)

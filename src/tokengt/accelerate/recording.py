@@ -9,6 +9,7 @@ nothing and copy nothing from the host. Random numbers go on being drawn anew, f
 import gc
 import warnings
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -133,6 +134,12 @@ def record_on_gpu(work: Callable[[], None], pool: Any) -> Tape:
                 work()
             finally:
                 tape.capture_end()
+    except RuntimeError:
+        # The allocator is not told of the end of a recording that broke off. It would take it for one that still goes
+        # on, and refuse to free memory. Told a second time, it says that there is none.
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        raise
     finally:
         if collects:
             gc.enable()

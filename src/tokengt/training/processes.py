@@ -212,7 +212,7 @@ def share_buffers(model: nn.Module, processes: int) -> None:
 
 def shards_weights(fabric: Any) -> bool:
     """Whether models will lie in pieces on several devices: FSDP."""
-    if isinstance(fabric, Alone):
+    if isinstance(fabric, Alone):  # Where nothing of Lightning is imported.
         return False
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 
