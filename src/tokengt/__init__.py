@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tokengt.models.tokengt.model import TokenGTConfig as TokenGTConfig
     from tokengt.models.tokengt.tokens import TokensConfig as TokensConfig
     from tokengt.training.config import TrainingConfig as TrainingConfig
+    from tokengt.workflow.comparing import compare as compare
+    from tokengt.workflow.comparing_results import Comparison as Comparison
     from tokengt.workflow.evaluating import evaluate as evaluate
     from tokengt.workflow.fitting import TrainOptions as TrainOptions
     from tokengt.workflow.fitting import finetune as finetune
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 # The module of each public name: only that module is imported when the name is first used.
 _HOMES = {
     "AttentionConfig": "tokengt.attention",
+    "Comparison": "tokengt.workflow.comparing_results",
     "EncoderConfig": "tokengt.block",
     "FavorConfig": "tokengt.attention",
     "FeatureSpec": "tokengt.models.features",
@@ -65,6 +68,7 @@ _HOMES = {
     "TokensConfig": "tokengt.models.tokengt.tokens",
     "TrainOptions": "tokengt.workflow.fitting",
     "TrainingConfig": "tokengt.training.config",
+    "compare": "tokengt.workflow.comparing",
     "evaluate": "tokengt.workflow.evaluating",
     "finetune": "tokengt.workflow.fitting",
     "from_networkx": "tokengt.interop.networkx",

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.command import here, refused
 from tokengt.cli import main
 from tokengt.presets import PRESETS
-from tokengt.workflow import describing, fitting, predicting
+from tokengt.workflow import comparing, describing, fitting, predicting
 
 TOKENGT = Path(sys.executable).parent / "tokengt"
 
@@ -97,6 +97,7 @@ def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     for room, names in (
         (describing, ["info"]),
         (fitting, ["train"]),
+        (comparing, ["compare"]),
         (predicting, ["predict_file", "embed_file"]),
     ):
         for name in names:
@@ -156,6 +157,7 @@ def test_bad_input_and_full_machines_have_status_2(
         (("train", "a.csv", "--out", "run"), "go on with the same command and --resume"),
         (("finetune", "old", "a.csv", "--out", "run"), "go on with the same command and --resume"),
         (("predict", "run", "a.csv", "--out", "o.csv"), "the same command goes on where it was"),
+        (("compare", "a.csv", "--presets", "small", "--out", "o"), "the same command goes on where it was"),
         (("embed", "run", "a.csv", "--out", "o.npz"), "the same command goes on where it was"),
         (("info", "run"), "begin again with the same command"),
     ],

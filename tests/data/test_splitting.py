@@ -107,6 +107,7 @@ def test_a_split_in_words() -> None:
     assert str(SplitRequest("scaffold", seed=3)) == "whole scaffolds, shuffled by seed 3, 80% / 10% / 10%"
     assert "most frequent ones in training as in MoleculeNet" in str(SplitRequest("scaffold-sorted"))
     assert str(SplitRequest("random", folds=5, seed=2)) == "5 folds, random, seed 2"
+    assert str(SplitRequest("random", folds=5, fold=1)) == "fold 1 of 5 folds, random, seed 0"
     assert str(SplitRequest("scaffold", folds=5, seed=2)) == "5 folds, whole scaffolds, seed 2"
     assert str(SplitRequest("column:part")) == "by the column 'part'"
     assert str(SplitRequest("given")) == "as the data gives it"
@@ -124,3 +125,13 @@ def test_both_directions_of_an_edge_stay_in_one_part() -> None:
         assert torch.equal(codes[:20], codes[20:])
         assert (codes >= 0).all()
     assert len(splits[0].test) == 4
+
+
+def test_one_fold_by_itself_is_the_one_among_all() -> None:
+    every, _ = make_splits(molecule_store(), SplitRequest("random", folds=4, seed=1))
+    for number, fold in enumerate(every):
+        (alone,), _ = make_splits(molecule_store(), SplitRequest("random", folds=4, seed=1, fold=number))
+        assert alone.codes(len(molecule_store())).tolist() == fold.codes(len(molecule_store())).tolist()
+    for number in (-1, 4):
+        with pytest.raises(ValueError, match=f"fold is {number}; expected 0 to 3, one of 4 folds"):
+            SplitRequest("random", folds=4, fold=number)

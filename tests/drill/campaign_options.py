@@ -80,6 +80,7 @@ SETTINGS = (
     "training.clip",
     "training.ema",
     "training.patience",
+    "training.minutes",
     "training.precision",
     "training.checkpoint_seconds",
     "training",
@@ -258,6 +259,21 @@ def _finetune(case: Case) -> list[str]:
     return [*words, *_some(case.rng, options), *(["--freeze"] if case.rng.random() < 0.3 else [])]
 
 
+def _compare(case: Case) -> list[str]:
+    """Mostly what is refused: what is not takes several trainings."""
+    presets = case.rng.choice(("small", "small,gin", "small,", ",", "", "smal", "small,small", "../x", *WORDS))
+    words = ["compare", str(case.shop.molecules), "--target", "y", "--out", "out", f"--presets={presets}", "--seeds=1"]
+    options = (
+        ("--budget", ("0", "-1", "nan", "inf", "abc", "0.001")),
+        ("--reference", ("small", "random-forest", "nothing", "")),
+        ("--seeds", ("0", "-1", "1", "1000000000", "abc", "1.5")),
+        ("--set", ("small:model.dim=16", "other:model.dim=16", ":=", "small:=1", "training.minutes=-1")),
+    )
+    kept = [each for each in (*_DATA, *_RUN) if each[0] not in ("--ensemble", "--devices", "--strategy", "--preset")]
+    kept = [each for each in kept if each[0] != "--folds"]
+    return [*words, "--no-floors", "--epochs=1", *_some(case.rng, (*options, *kept))]
+
+
 def _predict(case: Case) -> list[str]:
     run = _thing(case, "single", "classes", "on_graphs", "store", "")
     source = _thing(case, "molecules", "molecules", "graphs", "store", "single", "")
@@ -358,6 +374,7 @@ VERBS = {
     "train": (6, _train),
     "train --set": (12, _train_set),
     "finetune": (3, _finetune),
+    "compare": (3, _compare),
     "predict": (5, _predict),
     "evaluate": (3, _evaluate),
     "embed": (2, _embed),

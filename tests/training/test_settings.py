@@ -312,6 +312,65 @@ def test_patience_is_how_many_epochs_may_pass_without_a_better_one() -> None:
         assert module.w.item() == watch.weights[3]
 
 
+class Clock:
+    """Stands for the module time: ten seconds pass at every step, and none besides."""
+
+    def __init__(self, watch: type[Watch], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        advance = watch.advance
+
+        def slow(mine: Watch, epochs: float, graphs: int) -> None:
+            self.now += 10.0
+            advance(mine, epochs, graphs)
+
+        monkeypatch.setattr(watch, "advance", slow)
+        monkeypatch.setattr(loop, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@effects.of(TrainingConfig, "minutes")
+@pytest.mark.parametrize(("minutes", "epochs"), [(0.0, 12), (0.01, 1), (0.5, 3), (0.6, 3), (2.0, 12), (math.inf, 12)])
+def test_no_epoch_is_begun_that_would_end_after_the_minutes(
+    minutes: float, epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every epoch takes ten seconds: three of them fit into 0.6 minutes. Those that ended earlier say so."""
+    Clock(Watch, monkeypatch)
+    warned: list[str] = []
+    trainer, _, _ = trained(replace(PLAIN, epochs=12, minutes=minutes), warn=warned.append)
+    assert (trainer.state.epoch, trainer.state.finished) == (epochs, True)
+    assert trainer.state.seconds == (10.0 * epochs if minutes else 0.0)
+    ended = f"training ends after {epochs} of 12 epochs: another one would end after the {minutes:g} minutes"
+    assert [sentence.startswith(ended) for sentence in warned] == [True] * (epochs < 12)
+
+
+def test_the_rate_falls_over_the_epochs_that_fit_into_the_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long an epoch takes is not known before the first: it has the rate of a training of twelve."""
+    Clock(Watch, monkeypatch)
+    _, _, watch = trained(replace(PLAIN, epochs=12, minutes=2 / 3, schedule="linear"))
+    shares = [1 - 0.5 / 12, 1 - 1.5 / 4, 1 - 2.5 / 4, 1 - 3.5 / 4]
+    assert watch.rates == pytest.approx([0.1 * share for share in shares], rel=1e-12)
+
+
+def test_seconds_go_on_counting_in_a_run_that_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped after two of three epochs that fit, a run has the third left (or two, where the checkpoint was late)."""
+    Clock(Watch, monkeypatch)
+    config = replace(PLAIN, epochs=12, minutes=0.5, checkpoint_seconds=-1.0)
+
+    def power_cut(records: list[dict[str, Any]]) -> None:
+        if len(records) == 2:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        trained(config, folder=tmp_path, on_epoch=power_cut)
+    watch, fabric = Watch(), make_fabric(DeviceConfig("cpu"), config.precision)
+    again = Trainer(fabric, as_model(OneNumber()), data(), TASK, config, progress=watch, folder=tmp_path)
+    watch.trainer = again
+    assert (again.run(resume=True).epoch, again.state.seconds) == (3, 30.0)
+    assert len(watch.rates) < 3
+
+
 @effects.of(TrainingConfig, "precision")
 @pytest.mark.parametrize(
     ("precision", "weights", "products"),

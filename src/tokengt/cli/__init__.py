@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tokengt._version import __version__
-from tokengt.cli import benching, models, reading, reproducing, running, verifying
+from tokengt.cli import benching, comparing, models, reading, reproducing, running, verifying
 from tokengt.cli.parsing import Parser, one_line
 
 # What each verb that can go on is told to go on with, when a person stops it.
@@ -16,6 +16,7 @@ _GOES_ON = {
     "prepare": "the same command goes on where it was",
     "predict": "the same command goes on where it was",
     "embed": "the same command goes on where it was",
+    "compare": "the same command goes on where it was",
     "reproduce": "the same command goes on where it was",
     "train": "go on with the same command and --resume",
     "finetune": "go on with the same command and --resume",
@@ -93,6 +94,6 @@ def _parser() -> Parser:
     parser = Parser(prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules.")
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
-    for room in (running, reading, models, verifying, reproducing, benching):
+    for room in (running, comparing, reading, models, verifying, reproducing, benching):
         room.add_verbs(verbs)
     return parser

@@ -30,7 +30,7 @@ def _add_prepare(verbs: Any) -> None:
         "source", type=Path, metavar="IN", help="CSV, TSV (.gz, .xz), Parquet, SDF, SMI, PyG .pt, JSON folder"
     )
     verb.add_argument("--out", type=Path, required=True, metavar="STORE", help="the folder to make")
-    _data_options(verb)
+    add_data_options(verb)
     verb.add_argument("--split-column", metavar="COL", help="a column of train, valid and test")
     add_worker_options(verb)
     verb.set_defaults(run=_prepare)
@@ -42,7 +42,7 @@ def add_worker_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--engine", choices=("processes", "ray"), default="processes", help="ray: a cluster")
 
 
-def _data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
+def add_data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     """Which columns mean what and, with ``policy``, how molecules become graphs."""
     data = verb.add_argument_group("data")
     data.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: the one called smiles)")
@@ -105,10 +105,23 @@ def _add_finetune(verbs: Any) -> None:
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
-    verb.add_argument("--valid", type=Path, metavar="FILE", help="a table of its own for the validation part")
-    verb.add_argument("--test", type=Path, metavar="FILE", help="a table of its own for the test part")
     verb.add_argument("--out", type=Path, required=True, metavar="RUN", help="the run folder to make")
     verb.add_argument("--resume", action="store_true", help="go on with a stopped run (begin it if there is none)")
+    add_setting_options(verb)
+    add_split_options(verb)
+    verb.add_argument("--folds", type=int, default=0, metavar="K", help="cross-validate with K models")
+    verb.add_argument("--ensemble", type=int, default=1, metavar="N", help="average N models")
+    verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
+    add_data_options(verb, policy)
+    where = verb.add_argument_group("devices")
+    where.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    where.add_argument("--devices", type=int, default=1, metavar="N", help="processes here; torchrun sets its own")
+    where.add_argument("--strategy", choices=("auto", "ddp", "fsdp"), default="auto")
+    where.add_argument("--workers", type=int, metavar="N", help="processes that prepare the file (default: all cores)")
+
+
+def add_setting_options(verb: argparse.ArgumentParser) -> None:
+    """How a model is trained."""
     words = {
         "--epochs": ("N", "passes over the training part (default: by its size)"),
         "--batch-size": ("N", "graphs per step (default: 32)"),
@@ -126,6 +139,12 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
         metavar="NAME=VALUE",
         help="any setting: model.dim=256, training.ema=0.999",
     )
+
+
+def add_split_options(verb: argparse.ArgumentParser) -> None:
+    """Which rows train, validate and test."""
+    verb.add_argument("--valid", type=Path, metavar="FILE", help="a table of its own for the validation part")
+    verb.add_argument("--test", type=Path, metavar="FILE", help="a table of its own for the test part")
     verb.add_argument(
         "--split",
         default="auto",
@@ -140,15 +159,6 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
         metavar="F",
         help="train, valid, test (0.8 0.1 0.1)",
     )
-    verb.add_argument("--folds", type=int, default=0, metavar="K", help="cross-validate with K models")
-    verb.add_argument("--ensemble", type=int, default=1, metavar="N", help="average N models")
-    verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
-    _data_options(verb, policy)
-    where = verb.add_argument_group("devices")
-    where.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    where.add_argument("--devices", type=int, default=1, metavar="N", help="processes here; torchrun sets its own")
-    where.add_argument("--strategy", choices=("auto", "ddp", "fsdp"), default="auto")
-    where.add_argument("--workers", type=int, metavar="N", help="processes that prepare the file (default: all cores)")
 
 
 def _prepare(options: argparse.Namespace) -> int:
@@ -212,11 +222,11 @@ def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
         "seed": options.seed,
         "device": options.device,
         "resume": options.resume,
-        "options": _train_options(options),
+        "options": train_options(options),
     }
 
 
-def _train_options(options: argparse.Namespace) -> "TrainOptions":
+def train_options(options: argparse.Namespace) -> "TrainOptions":
     from tokengt.data.splits import STANDARD
     from tokengt.interop.molecules import MoleculePolicy
     from tokengt.workflow.fitting import TrainOptions

@@ -38,6 +38,7 @@ class SplitRequest:
         seed: of the shuffle of "random" and "scaffold", and of folds; "scaffold-sorted" has no shuffle.
         fractions: shares of train, valid and test.
         folds: 0, or the number of parts of a cross-validation.
+        fold: of the folds, the number of the one that is wanted; None for all of them.
         files: whether each part is a file of its own. The kind is then how a valid part is taken out of the training
             file, if it has no file: ``cut``.
     """
@@ -46,6 +47,7 @@ class SplitRequest:
     seed: int = 0
     fractions: Fractions = STANDARD
     folds: int = 0
+    fold: int | None = None
     files: bool = False
     cut: bool = False
 
@@ -67,6 +69,8 @@ class SplitRequest:
         check_fractions(self.fractions)
         if self.folds:
             check_folds(self.folds)
+        if self.fold is not None and not 0 <= self.fold < self.folds:
+            raise ValueError(f"fold is {self.fold}; expected 0 to {self.folds - 1}, one of {self.folds} folds")
         if self.folds and (self.kind == GIVEN or self.column is not None):
             raise ValueError("folds make their own splits; split at random or by scaffold with them")
 
@@ -84,7 +88,8 @@ class SplitRequest:
             return "as the data gives it"
         if self.folds:
             what = "random" if self.kind == RANDOM else "whole scaffolds"
-            return f"{self.folds} folds, {what}, seed {self.seed}"
+            which = "" if self.fold is None else f"fold {self.fold} of "
+            return f"{which}{self.folds} folds, {what}, seed {self.seed}"
         how = {
             RANDOM: f"random, seed {self.seed}",
             SCAFFOLD: f"whole scaffolds, shuffled by seed {self.seed}",
@@ -121,7 +126,8 @@ def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]
     if request.files:
         return [_by_files(places, request)], by_row
     split = SPLITS[GIVEN if request.column is not None else request.kind]
-    return split(places, request), by_row
+    splits = split(places, request)
+    return splits if request.fold is None else [splits[request.fold]], by_row
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,14 @@
 """Results as data: the rows that every experiment writes, and where they came from."""
 
-import json
-import statistics
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
-from tokengt.files import write_whole
+from tokengt.training.tables import device_name as device_name
+from tokengt.training.tables import markdown as markdown
+from tokengt.training.tables import mean_and_std as mean_and_std
+from tokengt.training.tables import source_commit as source_commit
+from tokengt.training.tables import write_json as write_json
 
 
 @dataclass(frozen=True)
@@ -47,41 +46,10 @@ class TableRow:
     paper: float | None
 
 
-def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and the sample's standard deviation, None for a single value."""
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-
-
 def write_rows(file: Path, rows: Sequence[TableRow]) -> None:
     write_json(file, [asdict(row) for row in rows])
-
-
-def write_json(file: Path, content: object) -> None:
-    write_whole(file, (json.dumps(content, indent=1) + "\n").encode())
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def distinct(values: Sequence[str | None]) -> str | None:
     """The different values among those of several runs, each listed once; None if there is none."""
     return ", ".join(dict.fromkeys(value for value in values if value)) or None
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def source_commit() -> str | None:
-    """The checked-out commit of this package, with a ``+`` when its files differ; None outside a checkout."""
-    folder = Path(__file__).parent
-    try:
-        head, changes = (
-            subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-            for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", str(folder.parent)])
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head + ("+" if changes else "")

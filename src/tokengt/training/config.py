@@ -35,6 +35,9 @@ class TrainingConfig:
             numbers, average_precision (or prc) for yes or no; None for the usual one of the task.
         loss: what training makes small: mse, mae or huber for numbers, cross_entropy for classes; None for the first.
         patience: epochs without a better validation metric after which training stops; 0 for never.
+        minutes: when above 0, no epoch is begun that would end after so many minutes of training, as long as those
+            before it took; the first always is. The schedule falls over the epochs that fit. Such a run does not
+            repeat bit for bit: it depends on how fast the machine is.
         precision: "auto" is bfloat16 (mixed) on a GPU and float32 on a CPU.
         compile: put the Transformer's blocks through ``torch.compile``: a wait at the start, for what our own kernels
             do not cover.
@@ -59,6 +62,7 @@ class TrainingConfig:
     metric: str | None = field(default=None, metadata={"late": True})
     loss: Loss | None = field(default=None, metadata={"late": True})
     patience: int = 0
+    minutes: float = field(default=0.0, metadata={"late": True})
     precision: Precision = "auto"
     compile: bool = False
     cuda_graphs: bool = True
@@ -74,6 +78,7 @@ class TrainingConfig:
             ("clip", 0, None),
             ("ema", 0, 1),
             ("patience", 0, None),
+            ("minutes", 0, None),
         ):
             value = getattr(self, name)
             if not value >= low or (high is not None and value >= high):

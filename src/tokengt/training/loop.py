@@ -26,7 +26,7 @@ from tokengt.models.passes import keep_norms
 from tokengt.training.checkpoint import Checkpoint, CheckpointWriter, read_newest
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
-from tokengt.training.optim import MovingAverage, make_optimizer, rate_at, set_rate
+from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, set_rate
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import (
     Envelope,
@@ -60,6 +60,8 @@ class State:
     best_value: float | None = None
     best_loss: float | None = None
     finished: bool = False
+    # Seconds of training so far, where there is a limit to them; otherwise 0, so that the same run has the same bytes.
+    seconds: float = 0.0
     records: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -121,7 +123,7 @@ class Trainer:
         self.recorded, self._why_not = self._make_recorded()
         self.state = State()
         self.best: dict[str, Tensor] = {}
-        self._saved_at = time.monotonic()
+        self._saved_at = self._counted_at = time.monotonic()
         self._stop = Stop()
 
     def run(self, resume: bool = False) -> State:
@@ -137,6 +139,7 @@ class Trainer:
         heard = stopping() if self.fabric.world_size == 1 else nullcontext(Stop())
         with deterministic(self.fabric.device), torch.random.fork_rng(self._cuda_devices), heard as self._stop:
             self.progress.start(self.state.epoch)
+            self._counted_at = time.monotonic()
             try:
                 while not self.state.finished and not self._stop.asked:
                     self._epoch()
@@ -158,9 +161,9 @@ class Trainer:
         steps = self._steps_of(state.epoch)
         first = state.step_in_epoch
         self._train_mode()
+        epochs = max(planned_epochs(state.epoch, state.seconds, config), state.epoch + 1)
         rates = [
-            rate_at((state.epoch + (place + 0.5) / len(steps)) / config.epochs, config)
-            for place in range(first, len(steps))
+            rate_at((state.epoch + (place + 0.5) / len(steps)) / epochs, config) for place in range(first, len(steps))
         ]
         for place, count in enumerate(self.take(steps[first:], rates), first):
             state.label_count += count
@@ -317,7 +320,13 @@ class Trainer:
             )
         state.records.append(record)
         patient = not self.config.patience or state.epoch - state.best_epoch < self.config.patience
-        state.finished = state.epoch >= self.config.epochs or not patient
+        self._count_seconds()
+        state.finished = state.epoch >= planned_epochs(state.epoch, state.seconds, self.config) or not patient
+        if state.finished and patient and state.epoch < self.config.epochs:
+            self.warn(
+                f"training ends after {state.epoch} of {self.config.epochs} epochs: another one would end after the "
+                f"{self.config.minutes:g} minutes that it has"
+            )
         if self._overdue() or state.finished or self._stop.asked:
             self._save()
         self.on_epoch(state.records)
@@ -421,7 +430,17 @@ class Trainer:
         late = late and not (self._writer is not None and self._writer.busy)
         return bool(self.fabric.broadcast(late)) if self.fabric.world_size > 1 else late
 
+    def _count_seconds(self) -> None:
+        """Add the time since the last call to that of the run; all processes take the first one's."""
+        now = time.monotonic()
+        if self.config.minutes:
+            self.state.seconds += now - self._counted_at
+            if self.fabric.world_size > 1:
+                self.state.seconds = float(self.fabric.broadcast(self.state.seconds))
+        self._counted_at = now
+
     def _save(self) -> None:
+        self._count_seconds()
         # Putting a sharded tensor together needs every process; only the first one writes.
         tensors = {f"model.{name}": whole(tensor) for name, tensor in self.model.state_dict().items()}
         for number, parameter in enumerate(self.parameters):

@@ -26,20 +26,34 @@ def metrics(
     if task.kind == "multiclass":
         values = _multiclass(predicted, labels[:, 0])
         return {name: values[name] for name in _first(task.metric, values)}
-    measures = _REGRESSION if task.kind == "regression" else _BINARY
     means, parts = {}, {}
     for name in _first(task.metric, _USUAL[task.kind]):
-        measure = measures[name]
-        scores: dict[str, float] = {}
-        for column, target in enumerate(task.names):
-            # A model that diverged has infinite errors: they are its metric, so NumPy need not warn about them.
-            with np.errstate(all="ignore"):
-                value = measure(*labelled(predicted[:, column], labels[:, column]))
-            if value is not None:
-                scores[target] = value
-        means[name] = float(np.mean(list(scores.values()))) if scores else float("nan")
+        means[name], scores = _mean_over_targets(task, name, predicted, labels)
         parts.update({f"{name}/{target}": value for target, value in scores.items()})
     return means if len(task.names) == 1 else {**means, **parts}
+
+
+def headline(
+    task: Task, predictions: Float[Tensor, "rows out"] | Array, targets: Float[Tensor, "rows targets"] | Array
+) -> float:
+    """``task.metric`` alone, as :func:`metrics` has it, for those who need it very often."""
+    predicted, labels = (to_numpy(each) if isinstance(each, Tensor) else each for each in (predictions, targets))
+    if task.kind == "multiclass":
+        return _multiclass(predicted, labels[:, 0])[task.metric]
+    return _mean_over_targets(task, task.metric, predicted, labels)[0]
+
+
+def _mean_over_targets(task: Task, name: str, predicted: Array, labels: Array) -> tuple[float, dict[str, float]]:
+    """A metric's mean over the targets for which it is defined, and the metric of each of those."""
+    measure = (_REGRESSION if task.kind == "regression" else _BINARY)[name]
+    scores: dict[str, float] = {}
+    for column, target in enumerate(task.names):
+        # A model that diverged has infinite errors: they are its metric, so NumPy need not warn about them.
+        with np.errstate(all="ignore"):
+            value = measure(*labelled(predicted[:, column], labels[:, column]))
+        if value is not None:
+            scores[target] = value
+    return float(np.mean(list(scores.values()))) if scores else float("nan"), scores
 
 
 def _first(name: str, names: Iterable[str]) -> list[str]:

@@ -20,6 +20,18 @@ def rate_at(progress: float, config: TrainingConfig) -> float:
     return config.learning_rate * falls[config.schedule]
 
 
+def planned_epochs(done: int, seconds: float, config: TrainingConfig) -> int:
+    """How many epochs a run comes to that has ``done`` of them behind it after so many ``seconds`` of training.
+
+    Without ``config.minutes`` that is the number of the config. Otherwise it is at most as many as end in time if they
+    last as long as those before did; how long one lasts is not known before the first.
+    """
+    if not config.minutes or not done:
+        return config.epochs
+    in_time = done * (60 * config.minutes) / max(seconds, 1e-9)
+    return int(min(config.epochs, max(done, in_time)))
+
+
 def make_optimizer(parameters: Sequence[nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
     # On a GPU one kernel updates all weights, and the rate lies there too, so that a recorded step can have another one
     # every time. On a CPU the default keeps the bits of earlier runs.

@@ -18,8 +18,8 @@ from tokengt.training.tasks import Task
 DPI = 150
 MAX_PANELS = 6
 MAX_CLASSES = 20
-_GREY = "0.6"
-_TITLES = {
+GREY = "0.6"
+TITLES = {
     "rmse": "RMSE",
     "mae": "MAE",
     "r2": "R2",
@@ -65,12 +65,12 @@ def plot_curves(records: Sequence[Mapping[str, Any]], task: Task, file: Path, ru
         right.plot(epochs, values, color="C1", **style)
         _mark_best(task, epochs, values, left, right)
         left.set(xlabel="epoch", ylabel=f"loss per label ({task.loss_name})", title="Loss")
-        metric = _TITLES[task.metric]
+        metric = TITLES[task.metric]
         right.set(xlabel="epoch", ylabel=f"validation {metric}", title=f"Validation {metric}")
         _whole_epochs(epochs, left, right)
         figure.suptitle(f"{run}: {_targets(task)}" if run else _targets(task))
 
-    _draw(file, (9.5, 3.9), draw)
+    draw_figure(file, (9.5, 3.9), draw)
 
 
 def plot_test(
@@ -112,7 +112,7 @@ def _parity(task: Task, predicted: Array, labels: Array, std: Array | None, file
         more = len(task.names) - shown
         figure.suptitle(f"Predicted and measured, {part} part" + (f" ({more} more targets not shown)" if more else ""))
 
-    _draw(file, (5.2, 5.4) if shown == 1 else (4.1 * columns, 4.3 * rows + 0.3), draw)
+    draw_figure(file, (5.2, 5.4) if shown == 1 else (4.1 * columns, 4.3 * rows + 0.3), draw)
     return file
 
 
@@ -127,7 +127,7 @@ def _parity_panel(axes: Any, name: str, predicted: Array, labels: Array, std: Ar
         low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
         margin = 0.05 * (high - low) or 1.0
         limits = (low - margin, high + margin)
-        axes.plot(limits, limits, color=_GREY, linewidth=1, zorder=1)
+        axes.plot(limits, limits, color=GREY, linewidth=1, zorder=1)
         axes.set(xlim=limits, ylim=limits)
         _few_ticks(axes)
     else:
@@ -162,13 +162,13 @@ def _roc(task: Task, predicted: Array, labels: Array, file: Path, part: str) -> 
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color=_GREY, linewidth=1, linestyle=":")
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":")
         for name, area, positives, rows, false, true in curves[:MAX_PANELS]:
             text = f"{_short(name)}: AUC {area:.3f} ({positives} of {rows} positive)"
             axes.plot(false, true, label=text, linewidth=1.6, zorder=2.5)
         for place, (*_, false, true) in enumerate(curves[MAX_PANELS:]):
             label = f"{len(curves) - MAX_PANELS} more" if place == 0 else None
-            axes.plot(false, true, color=_GREY, linewidth=0.7, alpha=0.6, zorder=1.5, label=label)
+            axes.plot(false, true, color=GREY, linewidth=0.7, alpha=0.6, zorder=1.5, label=label)
         undrawn = len(task.names) - len(curves)
         notes = [f"{_count(undrawn, 'task')} with one class only not drawn"] if undrawn else []
         if len(curves) > 1:
@@ -179,7 +179,7 @@ def _roc(task: Task, predicted: Array, labels: Array, file: Path, part: str) -> 
             # The legend goes below the axes, because the curves of weak models run through every corner inside them.
             figure.legend(loc="outside lower center")
 
-    _draw(file, (5.4, 5.5 + 0.19 * min(len(curves), MAX_PANELS + 1)), draw)
+    draw_figure(file, (5.4, 5.5 + 0.19 * min(len(curves), MAX_PANELS + 1)), draw)
     return file
 
 
@@ -212,7 +212,7 @@ def _confusion(task: Task, predicted: Array, labels: Array, file: Path, part: st
         axes.set_title(title)
         axes.set(xlabel="predicted class", ylabel="true class (labels)")
 
-    _draw(file, (side + 1.2, side), draw)
+    draw_figure(file, (side + 1.2, side), draw)
     return file
 
 
@@ -225,7 +225,7 @@ def _mark_best(task: Task, epochs: Sequence[int], values: Sequence[float], *pane
         _say(panels[-1], "no validation metric")
         return
     for axes in panels:
-        axes.axvline(epochs[best], color=_GREY, linewidth=1, linestyle=":", zorder=1)
+        axes.axvline(epochs[best], color=GREY, linewidth=1, linestyle=":", zorder=1)
     label = f"best: {values[best]:.4g} in epoch {epochs[best]}"
     panels[-1].plot([epochs[best]], [values[best]], "*", color="C3", markersize=11, label=label, linestyle="none")
     panels[-1].legend()
@@ -244,11 +244,11 @@ def _whole_epochs(epochs: Sequence[int], *panels: Any) -> None:
 
 def _say(axes: Any, text: str) -> None:
     """Words in place of what cannot be drawn."""
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=_GREY)
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY)
     axes.set_yticks([])
 
 
-def _draw(file: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> None:
+def draw_figure(file: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> None:
     """Let ``draw`` fill a figure of its own, whatever this machine's matplotlibrc says, and write it whole."""
     try:
         import matplotlib

@@ -130,14 +130,15 @@ def write_results(
         summary["epochs"] = len(records)
     if members:
         summary["members"] = [member.get("test", {}).get(spec.task.metric) for member in members]
-    write_whole(folder / PREDICTIONS, _predictions(spec, store, rows, predicted))
+    write_whole(folder / PREDICTIONS, predictions_table(spec, store, rows, predicted))
     write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters, members)).encode())
     # The last file: a run that has it is finished.
     write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
     return summary
 
 
-def _predictions(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predicted: Tensor) -> bytes:
+def predictions_table(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predicted: Tensor) -> bytes:
+    """``predictions.csv``: where each row stands, its labels and its predictions, which are the last columns."""
     segments = store.graphs.level_rows(spec.level)
     graphs = torch.searchsorted(segments.host, rows, right=True) - 1
     head: list[str] = ["line"]

@@ -4,6 +4,7 @@ A fact is a table that a model needs beside its graphs, such as eigenvectors: it
 """
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +41,8 @@ STORE, DATA = "store", "data.csv"
 
 
 @without_precision_advice()
-def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | None, folder: Path, say: Say) -> None:
-    """Train all models of a run and write its folder."""
+def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | None, folder: Path, say: Say) -> float:
+    """Train all models of a run and write its folder; returns the seconds that this took in the training loop."""
     first = fabric.is_global_zero
     members = resolve(request, store, start, folder, say)
     together = _joined(members)
@@ -59,10 +60,11 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         if len(members) > 1:
             write_whole(folder / SPLIT, split_table(store, {member.name: member.codes for member in members}))
     notes = _notes(store, members[0], request.recipe.task is None, say) if first else {}
-    findings, summaries, records, parameters = [], [], [], 0
+    findings, summaries, records, parameters, seconds = [], [], [], 0, 0.0
     linear: Float[Tensor, "rows out"] | None = None
     for place, (home, member) in enumerate(zip(homes, members, strict=True)):
-        table, state, parameters = _train_one(fabric, member, home, request, say)
+        table, state, parameters, took = _train_one(fabric, member, home, request, say)
+        seconds += took
         # After training, so that nobody waits for it before the first epoch.
         if first and (place == 0 or member.split is not members[place - 1].split):
             linear = _linear(member, say)
@@ -74,6 +76,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         whole = findings[0] if len(findings) == 1 else _together(findings, notes)
         summary = write_results(folder, together, store, whole, records, parameters, summaries)
         _say_if_beaten(together.task, summary, say)
+    return seconds
 
 
 def _with_facts(fabric: Any, store: Store, members: list[Member], quiet: bool) -> list[Member]:
@@ -261,8 +264,11 @@ def _same_split(one: Findings, other: Findings) -> bool:
 
 def _train_one(
     fabric: Any, member: Member, folder: Path, request: TrainRequest, say: Say
-) -> tuple[Float[Tensor, "rows out"], State, int]:
-    """Train one model; the folder then holds its weights. Returns its predictions of the test rows, NaN elsewhere."""
+) -> tuple[Float[Tensor, "rows out"], State, int, float]:
+    """Train one model; the folder then holds its weights.
+
+    Returns its predictions of the test rows (NaN elsewhere), where training ended, its parameters and its seconds.
+    """
     spec, first = member.spec, fabric.is_global_zero
     if first:
         write_run(folder, spec)
@@ -289,12 +295,14 @@ def _train_one(
     )
     if first and fabric.device.type == "cuda":
         say(trainer.how)
+    began = time.monotonic()
     state = trainer.run(request.resume)
+    seconds = time.monotonic() - began
     table = _test_table(trainer, parts, member)
     if first:
         write_model(folder, to_dict(spec.model), trainer.best, spec.fingerprint)
     fabric.barrier()
-    return table, state, sum(parameter.numel() for parameter in model.parameters())
+    return table, state, sum(parameter.numel() for parameter in model.parameters()), seconds
 
 
 def _test_table(trainer: Trainer, parts: Parts, member: Member) -> Float[Tensor, "rows out"]:

@@ -131,10 +131,10 @@ def train(
         resume=resume,
         quiet=options.quiet,
     )
-    return run_request(_with_files(data, valid, test, request.split), Path(out), request)
+    return run_request(with_files(data, valid, test, request.split), Path(out), request)
 
 
-def _with_files(data: Any, valid: str | Path | None, test: str | Path | None, split: SplitRequest) -> Any:
+def with_files(data: Any, valid: str | Path | None, test: str | Path | None, split: SplitRequest) -> Any:
     """The data together with the files of the other parts, where there are any."""
     if valid is None and test is None:
         return data
@@ -161,14 +161,19 @@ def finetune(run: str | Path, data: Any, out: str | Path, **wishes: Any) -> Pred
 
 
 def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
-    """Open the data, resolve the request against it, train, and load what was trained.
+    """Open the data, resolve the request against it, train, and load what was trained."""
+    return timed_request(data, out, request)[0]
+
+
+def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predictor, float]:
+    """:func:`run_request`, and how many seconds of it were spent in the training loop.
 
     Whatever can be refused before the data is read is refused before anything is written.
     """
     refuse_to_overwrite(out, request.resume)
     check_wishes(data, request.recipe, request.split)
     if request.resume and is_first_format(out):
-        return Predictor.load(out, request.where.device, request.model)  # It is finished, or it would be refused.
+        return Predictor.load(out, request.where.device, request.model), 0.0  # It is finished, or it would be refused.
     start = None if request.start is None else Start.read(request.start, request.freeze)
     recipe = replace(request.recipe, split=request.split.column)
     if start is not None and start.policy is not None:
@@ -198,9 +203,9 @@ def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
         if store is None:
             store = opened(False)
         check_files(data, store)
-        train_run(fabric, store, request, start, out, say)
+        seconds = train_run(fabric, store, request, start, out, say)
         fabric.barrier()
-        return Predictor.load(out, request.where.device, request.model)
+        return Predictor.load(out, request.where.device, request.model), seconds
 
 
 def _first_alone(fabric: Any, act: Callable[[], Store]) -> Store | None:
