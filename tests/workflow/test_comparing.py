@@ -24,7 +24,10 @@ from tokengt.workflow.comparing_results import Comparison
 
 SMALL = {f"small:{name}": value for name, value in TINY.items() if name.startswith("model.")}
 BRIEF = {"training.epochs": 2, "training.batch_size": 16}
-KEYS = "experiment system dataset split metric mean std runs parameters graphs_per_s memory_gib asymptotics device commit paper"
+KEYS = (
+    "experiment system dataset split metric mean std runs parameters graphs_per_s memory_gib asymptotics device "
+    "commit paper"
+)
 
 
 class Mean(nn.Module):
@@ -172,11 +175,11 @@ def test_a_finished_comparison_is_not_trained_again(
     assert more["small"].values == done[1]["small"].values
     with pytest.raises(ValueError, match="begun with other settings: settings was"):
         run(tmp_path, systems, settings={**settings, "training.epochs": 3})
-    with pytest.raises(ValueError, match="begun with other settings: targets was"):
+    with pytest.raises(ValueError, match="is another store: target was y and is now z"):
         run(tmp_path, systems, settings=settings, target="z")
 
 
-@pytest.mark.parametrize("killed_in", [("small", "seed-0"), ("mine", "seed-1"), ("linear-fingerprints", "seed-1")])
+@pytest.mark.parametrize("killed_in", [("mine", "seed-0"), ("linear-fingerprints", "seed-1")])
 def test_a_comparison_that_was_killed_ends_with_the_same_table(
     killed_in: tuple[str, str], done: tuple[Path, Comparison], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
