@@ -168,7 +168,7 @@ def test_a_run_has_the_same_bits_recorded_or_not(case: str) -> None:
     assert_same_bits(one, other)
     losses = [record["train_loss"] for record in one.state.records]
     assert all(np.isfinite(losses))
-    assert losses[-1] < losses[0]
+    # Forty steps on labels drawn at random: there is nothing to learn that every case would have learned by then.
 
 
 class Stopped(Exception):
