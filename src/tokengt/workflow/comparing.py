@@ -189,7 +189,7 @@ def _run(
     order = [(system, cell) for cell in repeats.cells for system in systems]
     # Whatever was begun otherwise is refused before anything is trained.
     found = {(system.name, cell): cells.check(system, cell) for system, cell in order}
-    clock = _Clock(len(order))
+    clock = _Clock()
     failed: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for place, (system, cell) in enumerate(order):
@@ -211,23 +211,26 @@ def _run(
         else:
             found[system.name, cell] = one
             said = "no number" if one.value is None else f"{truths.of(cell).task.metric} {one.value:.4g}"
-        rest = [later.name for later, at in order[place + 1 :] if found[later.name, at] is None]
-        say(f"{system.name}, {cell.name}: {said}; {clock.tick(system.name, rest)}", shown)
+        to_come = [(later.name, at) for later, at in order[place + 1 :] if later.name not in left_out]
+        rest = [name for name, at in to_come if found[name, at] is None]
+        total = sum(each.name not in left_out for each, _ in order)
+        say(f"{system.name}, {cell.name}: {said}; {clock.tick(system.name, rest, total)}", shown)
     return {key: each for key, each in found.items() if each is not None}, failed, left_out
 
 
 class _Clock:
     """How long the cells to come will take: as long as those of the same system, or else as the mean of all."""
 
-    def __init__(self, total: int) -> None:
-        self._total, self._last = total, time.monotonic()
+    def __init__(self) -> None:
+        self._last = time.monotonic()
         self._took: dict[str, list[float]] = {}
 
-    def tick(self, system: str, rest: Sequence[str]) -> str:
+    def tick(self, system: str, rest: Sequence[str], total: int) -> str:
+        """What is done of all cells, after one of ``system``; those in ``rest`` are still to come."""
         now = time.monotonic()
         self._took.setdefault(system, []).append(now - self._last)
         self._last = now
-        return f"{self._total - len(rest)} of {self._total} cells" + self._left(rest)
+        return f"{total - len(rest)} of {total} cells" + self._left(rest)
 
     def _left(self, rest: Sequence[str]) -> str:
         if not rest:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tokengt.config import from_dict, to_dict
+from tokengt.data.manifest import GRAPHS
 from tokengt.data.splitting import SplitRequest
 from tokengt.data.store import Store
 from tokengt.files import write_whole
@@ -171,6 +172,7 @@ class Cells:
         manifest = self.store.manifest
         return {
             "data": manifest.source.sha256 or self.store.data_checksum(),
+            "graphs": manifest.files.get(GRAPHS) or self.store.data_checksum(),
             "targets": list(manifest.target_names),
             "descriptors": list(manifest.descriptors),
             "task": self.common.recipe.task,

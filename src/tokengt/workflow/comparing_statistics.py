@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 LEVEL = 0.95
-# The percentiles of so many differences move by about a hundredth of the interval from seed to seed.
+# Of so many differences, the ends of an interval have a standard error of about a fiftieth of its length.
 DRAWS = 1000
 
 
