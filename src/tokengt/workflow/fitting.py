@@ -86,7 +86,8 @@ def train(
     """Train and write the run folder ``out``; returns the trained model, ready to predict.
 
     Args:
-        data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, or a list of PyG data.
+        data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, a list of PyG data, or
+            the name of a public data set such as "qm9" (``tokengt datasets`` lists them).
         out: the run folder to make.
         valid: a table of its own for the validation part, with the columns of ``data``, which is then a table too.
             Without it the validation part is taken out of ``data``.
