@@ -153,7 +153,7 @@ def test_pcqm4mv2_from_real_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Real rows in the public layout: 300 to train on, 200 of the official validation part, 100 without labels."""
     names = ("pcqm4mv2_train_first1999.csv", "pcqm4mv2_valid_1000.csv")
     folder = real(monkeypatch, *names)
-    train, valid = (list(csv.DictReader((folder / name).open())) for name in names)
+    train, valid = (list(csv.DictReader((folder / name).read_text().splitlines())) for name in names)
     labelled = [(row["smiles"], row["homolumogap"]) for row in train[:300] + valid[:200]]
     rows = [*labelled, *((row["smiles"], "") for row in valid[200:300])]
     split = {"train": list(range(300)), "valid": list(range(300, 500)), "test-dev": list(range(599, 499, -1))}
