@@ -86,6 +86,11 @@ def test_a_misspelled_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
         train_small("pcqm4m-v2", tmp_path / "run", "homolumogap")
 
 
+def test_files_of_parts_do_not_go_with_a_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="pcqm4mv2 is a data set by its name; files of valid and test go with a file"):
+        train_small("pcqm4mv2", tmp_path / "run", "homolumogap", valid=tmp_path / "valid.csv")
+
+
 def test_the_submission_is_what_ogb_writes(run: Predictor, tmp_path: Path) -> None:
     """Test-dev is rows 8, 5 and 7 in this order; row 7 cannot be read and gets the mean of the training labels."""
     done = submit(run, tmp_path / "sent", workers=1, quiet=True)

@@ -11,6 +11,7 @@ from torch import nn
 
 from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.named import dataset_named
 from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splits import STANDARD, Fractions
 from tokengt.data.splitting import AUTO as AUTO_SPLIT
@@ -142,6 +143,10 @@ def _with_files(data: Any, valid: str | Path | None, test: str | Path | None, sp
     if not isinstance(data, (str, Path)):
         raise ValueError(
             f"data is a {type(data).__name__}; expected a file where valid and test are files of their own"
+        )
+    if dataset_named(data) is not None:
+        raise ValueError(
+            f"{data} is a data set by its name; files of valid and test go with a file of train"
         )
     if split.folds or split.column is not None or split.kind == "given":
         asked = f"{split.folds} folds are" if split.folds else f"the split {split.kind} is"
