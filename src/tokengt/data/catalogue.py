@@ -98,7 +98,7 @@ def _moleculenet(
         rows,
         task,
         targets,
-        "scaffold, 80/10/10" if scaffold else "none official: random by --seed",
+        "scaffold, 80/10/10" if scaffold else "none official: random by the seed",
         scaffold,
         "MIT",
         Layout((f"molecules/{name}.csv.xz",), table_reader(read, columns=[smiles, *targets])),

@@ -145,9 +145,7 @@ def _with_files(data: Any, valid: str | Path | None, test: str | Path | None, sp
             f"data is a {type(data).__name__}; expected a file where valid and test are files of their own"
         )
     if dataset_named(data) is not None:
-        raise ValueError(
-            f"{data} is a data set by its name; files of valid and test go with a file of train"
-        )
+        raise ValueError(f"{data} is a data set by its name; files of valid and test go with a file of train")
     if split.folds or split.column is not None or split.kind == "given":
         asked = f"{split.folds} folds are" if split.folds else f"the split {split.kind} is"
         raise ValueError(f"{asked} asked for, but valid and test are files of their own; expected one of the two")
