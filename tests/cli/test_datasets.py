@@ -32,6 +32,7 @@ def test_all_are_listed_with_where_they_lie_or_come_from(tmp_path: Path, monkeyp
     assert told["qm9"].endswith(f"to download from {DATASETS['qm9'].remotes[0].url}")
     assert "about 30.1 MB" in told["qm9"]
     assert told["esol"].endswith("esol.csv.xz")
+    assert " 9 kB " in told["esol"]
     assert "none official: random by the seed" in told["esol"]
     assert not (tmp_path / "cache").exists()
 

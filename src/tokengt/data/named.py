@@ -235,9 +235,13 @@ def describe(dataset: Dataset) -> tuple[str, str]:
     """Where a data set lies, or where it would come from; and its size in words."""
     here = found(dataset)
     if here is None:
-        size = f"about {dataset.size / 1e6:,.1f} MB" if dataset.size else "size not known"
+        size = f"about {_in_words(dataset.size)}" if dataset.size else "size not known"
         return f"to download from {dataset.remotes[0].url}", size
-    return str(here.files[0]), f"{sum(file.stat().st_size for file in here.files) / 1e6:,.1f} MB"
+    return str(here.files[0]), _in_words(sum(file.stat().st_size for file in here.files))
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
 def _home(dataset: Dataset) -> Path:
