@@ -101,6 +101,7 @@ def test_plain_options_are_settings() -> None:
         (["--out", "a", "--target", "lipo", "l.csv"], "l.csv", ["lipo"]),
         (["--target", "a", "b", "l.csv", "--out", "a"], "l.csv", ["a", "b"]),
         (["l.csv", "--target", "a", "b", "c", "--out", "a"], "l.csv", ["a", "b", "c"]),
+        (["--out", "a", "--target", "gap", "qm9"], "qm9", ["gap"]),
         (["--target", "a", "b.v2", "--out", "a", "l.csv"], "l.csv", ["a", "b.v2"]),
         (["--target", "a", "--descriptors", "t", "l.csv", "--out", "a"], "l.csv", ["a"]),
         (["--fractions", "0.8", "0.1", "0.1", "l.csv", "--target", "a", "--out", "a"], "l.csv", ["a"]),

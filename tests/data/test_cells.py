@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengt.data import cells
+from tokengt.data.manifest import NO_PART
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,8 @@ def test_classes_that_are_numbers_are_spelled_one_way() -> None:
 def test_split_words() -> None:
     words = ("train", "Training", "train_val", "Valid", "val", " validation", "DEV", "test ", "Testing")
     assert [cells.split_code(word) for word in words] == [0, 0, 0, 1, 1, 1, 1, 2, 2]
-    with pytest.raises(cells.BadCell, match="is 'fold1'; expected train, valid or test"):
+    assert cells.split_code(" Hidden") == NO_PART
+    with pytest.raises(cells.BadCell, match="is 'fold1'; expected train, valid, test or hidden"):
         cells.split_code("fold1")
 
 

@@ -365,7 +365,7 @@ def test_classes_split_and_descriptors(tmp_path: Path) -> None:
     assert store.graphs.graph_features.tolist() == [[16.0], [30.0], [18.0]]
     assert store.manifest.columns == {"smiles": "SMILES", "targets": ["phase"], "split": "set"}
     assert [row["reason"] for row in rejected(tmp_path / "store")] == [
-        "split column 'set' is 'never'; expected train, valid or test"
+        "split column 'set' is 'never'; expected train, valid, test or hidden"
     ]
 
 

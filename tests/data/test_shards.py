@@ -58,7 +58,7 @@ def test_reasons_name_the_column_and_keep_the_order_of_the_rows(tmp_path: Path) 
     assert [row.line for row in shard.rejected] == [2, 3, 4, 5, 6]
     reasons = [row.reason for row in shard.rejected]
     assert reasons[0] == "target 'y' is '2'; expected 0 or 1"
-    assert reasons[2] == "split column 'fold' is ''; expected train, valid or test"
+    assert reasons[2] == "split column 'fold' is ''; expected train, valid, test or hidden"
     assert reasons[3] == "descriptor 'mass' is 'heavy'; expected a number"
     assert reasons[4] == "the row has 2 cells; expected 4"
     assert shard.arrays["node_features"].shape == (0, 9)

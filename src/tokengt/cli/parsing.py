@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tokengt.config import near
+from tokengt.data.public import NAMES
 
 # Characters of a sentence; a name or a value in it may be far longer.
 _LONGEST = 1200
@@ -70,12 +71,13 @@ class Parser(argparse.ArgumentParser):
     def _with_swallowed(self, args: list[str]) -> list[str]:
         """The arguments with those files in front that an option of several values would take for its own.
 
-        ``--target logS data.csv`` means one target and the data, where nothing else is the data.
+        ``--target logS data.csv`` means one target and the data, where nothing else is the data; so does
+        ``--target gap qm9``.
         """
         wanted = sum(action.nargs is None for action in self._get_positional_actions())
         free, taken = self._places(args)
         missing = wanted - len(free)
-        files = [place for place in taken if Path(args[place]).suffix or Path(args[place]).exists()]
+        files = [place for place in taken if _is_data(args[place])]
         if missing <= 0 or len(files) < missing or files[-missing:] != taken[-missing:]:
             return args
         first = sorted([*free, *files[-missing:]])
@@ -105,6 +107,10 @@ def one_line(sentence: str) -> str:
     shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
     cut = len(shown) - _LONGEST
     return shown if cut <= 0 else f"{shown[: _LONGEST * 2 // 3]} [{cut:,} characters] {shown[-_LONGEST // 3 :]}"
+
+
+def _is_data(text: str) -> bool:
+    return bool(Path(text).suffix) or text in NAMES or Path(text).exists()
 
 
 def _path(text: str) -> Path:

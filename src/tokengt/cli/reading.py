@@ -65,7 +65,7 @@ def _add_embed(verbs: Any) -> None:
 
 def _reading_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("model", type=Path, metavar="RUN", help="a trained run")
-    verb.add_argument("source", type=Path, metavar="IN", help="a file as prepare takes it, or a store")
+    verb.add_argument("source", type=Path, metavar="IN", help="a file or name as prepare takes it, or a store")
     verb.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: as in training)")
     verb.add_argument("--max-atoms", type=int, metavar="N", help="refuse larger molecules (default: as in training)")
     verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")

@@ -27,7 +27,10 @@ def _add_prepare(verbs: Any) -> None:
         "to STORE/rejected.csv with their line and reason. The same command goes on where a stopped one was.",
     )
     verb.add_argument(
-        "source", type=Path, metavar="IN", help="CSV, TSV (.gz, .xz), Parquet, SDF, SMI, PyG .pt, JSON folder"
+        "source",
+        type=Path,
+        metavar="IN",
+        help="CSV, TSV (.gz, .xz), Parquet, SDF, SMI, PyG .pt, JSON folder, or a name that tokengt datasets lists",
     )
     verb.add_argument("--out", type=Path, required=True, metavar="STORE", help="the folder to make")
     add_data_options(verb)
@@ -80,7 +83,7 @@ def _add_train(verbs: Any) -> None:
         description="Train, choose the best epoch by the validation part, report the test part. RUN then holds the "
         "weights, the model card, the metrics, the predictions of the test part and pictures.",
     )
-    verb.add_argument("data", type=Path, metavar="DATA", help="a file or folder as prepare takes it, or a store")
+    verb.add_argument("data", type=Path, metavar="DATA", help="a file, folder or name as prepare takes it, or a store")
     verb.add_argument(
         "--preset",
         default="auto",
@@ -97,7 +100,7 @@ def _add_finetune(verbs: Any) -> None:
         description="Begin with the weights of a run or saved model and a new head, and train on other data.",
     )
     verb.add_argument("start", type=Path, metavar="RUN", help="a run or a saved model")
-    verb.add_argument("data", type=Path, metavar="DATA", help="a file or folder as prepare takes it, or a store")
+    verb.add_argument("data", type=Path, metavar="DATA", help="a file, folder or name as prepare takes it, or a store")
     verb.add_argument("--freeze", action="store_true", help="train the head alone")
     _run_options(verb, policy=False)
     # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
@@ -162,11 +165,11 @@ def add_split_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from tokengt.data.prepare import prepare
+    from tokengt.data.named import prepare_any
     from tokengt.data.tables import listed
 
     recipe = _recipe(options)
-    store = prepare(
+    store = prepare_any(
         options.source,
         options.out,
         recipe,

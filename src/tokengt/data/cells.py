@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from tokengt.data.manifest import PARTS
+from tokengt.data.manifest import NO_PART, PARTS
 
 MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
 TRUTH: Mapping[str, float] = {"true": 1.0, "false": 0.0}
@@ -19,6 +19,8 @@ PART_CODES: Mapping[str, int] = {
     **dict.fromkeys(("val", "validation", "dev"), PARTS.index("valid")),
     "testing": PARTS.index("test"),
 }
+# A row of no part: it is kept and can be predicted, but is never trained on or tested with.
+HIDDEN = "hidden"
 LARGEST_FLOAT32 = 3.4028234663852886e38
 _SHOWN = 60
 _BOUND = re.compile(r"[<>\u2264\u2265]=?\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
@@ -118,10 +120,13 @@ def sorted_classes(labels: set[str]) -> tuple[str, ...]:
 
 
 def split_code(text: str) -> int:
-    """The place in :data:`~tokengt.data.manifest.PARTS` of the part that a cell names."""
-    code = PART_CODES.get(text.strip().lower())
+    """The place in :data:`~tokengt.data.manifest.PARTS` of the part that a cell names; NO_PART for ``hidden``."""
+    word = text.strip().lower()
+    if word == HIDDEN:
+        return NO_PART
+    code = PART_CODES.get(word)
     if code is None:
-        raise BadCell(f"is {shown(text)}; expected train, valid or test")
+        raise BadCell(f"is {shown(text)}; expected train, valid, test or {HIDDEN}")
     return code
 
 

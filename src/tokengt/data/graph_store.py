@@ -34,6 +34,11 @@ def read_graphs(
     if labelled.unread:
         say(f"{source}: {unread_sentence(labelled.unread)}", shown)
     say(f"{source}: attributes that are features: {labelled.attributes}", shown and labelled.attributes is not None)
+    return packed(labelled, origin)
+
+
+def packed(labelled: LabelledGraphs, origin: Origin) -> tuple[Manifest, dict[str, TensorStream], list[Rejected]]:
+    """A store's manifest, tensors and rejected records, of graphs that were read."""
     graphs, targets = labelled.graphs.narrowed(), labelled.targets.double()
     tensors = {**graphs.arrays(), "targets": targets, "lines": labelled.lines.long()}
     if labelled.split is not None:
@@ -46,7 +51,7 @@ def read_graphs(
         rejected=len(rejected),
         featurisation=origin.featurisation,
         level=labelled.level,
-        task=recipe.task,
+        task=origin.recipe.task,
         targets=tuple(TargetColumn(name, labelled.classes) for name in labelled.target_names),
         descriptors=(),
         columns=origin.columns,

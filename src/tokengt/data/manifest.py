@@ -53,7 +53,7 @@ class Recipe:
         smiles: the column of SMILES; None for sources that are no tables of SMILES, or when a column is called so.
         targets: columns to predict; for a PyG data set the attribute that holds the labels.
         descriptors: numeric columns that the model is given beside the molecule.
-        split: a column of train, valid or test.
+        split: a column of train, valid or test; ``hidden`` for a row of no part.
         task: None leaves the choice to training; multiclass lets a target be any text.
         level: what a row of targets belongs to; None: the graph of a table, a guess for other graphs.
         policy: how a molecule becomes a graph.

@@ -1,7 +1,13 @@
-"""Where public data sets that are not bundled lie: the folder that ``TOKENGT_DATA`` names."""
+"""Where public data sets that are not bundled lie: the folder that ``TOKENGT_DATA`` names; and which have names.
+
+This module does not import torch.
+"""
 
 import os
 from pathlib import Path
+
+# The data sets of :mod:`tokengt.data.catalogue`, for those who only ask whether a word is the name of one.
+NAMES = ("pcqm4mv2", "qm9", "zinc12k", "molpcba", "peptides-func", "esol", "freesolv", "bace", "tox21", "hiv")
 
 
 def public_data(name: str) -> Path:

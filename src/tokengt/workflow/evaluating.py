@@ -14,6 +14,7 @@ from torch import Tensor
 from tokengt.data import engines
 from tokengt.data.cells import number_label
 from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
+from tokengt.data.named import dataset_named, named_store, say_if_hidden
 from tokengt.data.prepare import in_table, none_readable, survey
 from tokengt.data.progress import progress_bar, say
 from tokengt.data.shards import Rejected, ShardArrays, ShardRecipe, convert_shard
@@ -21,6 +22,7 @@ from tokengt.data.store import Store
 from tokengt.data.tables import is_table, listed, open_table
 from tokengt.files import ready_to_write, scratch_folder, write_whole
 from tokengt.inference import Predictor
+from tokengt.interop.molecules import DEFAULT_POLICY
 from tokengt.training.metrics import describe, metrics
 from tokengt.training.plots import plot_test
 from tokengt.training.processes import Device
@@ -87,7 +89,7 @@ def evaluate(
     engine: engines.Engine = "processes",
     quiet: bool = False,
 ) -> Evaluation:
-    """Compare a run's predictions with the labels of ``data``: a file like the one trained on, or a store.
+    """Compare a run's predictions with the labels of ``data``: a file like the one trained on, a store, or a name.
 
     Of a run with several targets, those that the data has are compared. With ``out``, a folder gets the picture
     (parity, ROC or confusion) and ``metrics.json``; those of an earlier evaluation are replaced with ``overwrite``.
@@ -97,6 +99,10 @@ def evaluate(
     if out is not None:
         _check_out(out, overwrite)
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
+    say_if_hidden(data, not quiet)
+    dataset = dataset_named(data)
+    if dataset is not None:
+        data = named_store(dataset, predictor.spec.molecules or DEFAULT_POLICY, workers=workers, progress=not quiet)
     present = _present_targets(data, predictor.task.names)
     with scratch_folder() as scratch:
         found = _predicted(predictor, data, smiles, present, scratch, beside)

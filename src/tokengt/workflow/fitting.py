@@ -11,6 +11,7 @@ from torch import nn
 
 from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.named import dataset_named
 from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splits import STANDARD, Fractions
 from tokengt.data.splitting import AUTO as AUTO_SPLIT
@@ -86,7 +87,8 @@ def train(
     """Train and write the run folder ``out``; returns the trained model, ready to predict.
 
     Args:
-        data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, or a list of PyG data.
+        data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, a list of PyG data, or
+            the name of a public data set such as "qm9" (``tokengt datasets`` lists them).
         out: the run folder to make.
         valid: a table of its own for the validation part, with the columns of ``data``, which is then a table too.
             Without it the validation part is taken out of ``data``.
@@ -142,6 +144,8 @@ def with_files(data: Any, valid: str | Path | None, test: str | Path | None, spl
         raise ValueError(
             f"data is a {type(data).__name__}; expected a file where valid and test are files of their own"
         )
+    if dataset_named(data) is not None:
+        raise ValueError(f"{data} is a data set by its name; files of valid and test go with a file of train")
     if split.folds or split.column is not None or split.kind == "given":
         asked = f"{split.folds} folds are" if split.folds else f"the split {split.kind} is"
         raise ValueError(f"{asked} asked for, but valid and test are files of their own; expected one of the two")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.config import near
+from tokengt.data.catalogue import DATASETS
 from tokengt.data.graph_sources import (
     LabelledGraphs,
     as_numbers,
@@ -27,6 +28,7 @@ from tokengt.data.graph_sources import (
 )
 from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import FILE_PART, MANIFEST, PARTS, REJECTED, Recipe
+from tokengt.data.named import dataset_named, named_store, say_if_hidden
 from tokengt.data.prepare import MAX_REJECTED, prepare
 from tokengt.data.progress import say
 from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
@@ -40,11 +42,14 @@ from tokengt.training.spec import RunSpec
 
 
 def is_prepared_first(data: Any) -> bool:
-    """Whether :func:`open_data` makes a store of the data: of files or a DataFrame, but not of graphs in memory."""
+    """Whether :func:`open_data` makes a store of the data: of files or a DataFrame, but not of graphs in memory.
+
+    A data set that is known by its name has a store of its own.
+    """
     if isinstance(data, SplitFiles):
         return True
     if isinstance(data, (str, Path)):
-        return not (Path(data) / MANIFEST).is_file()
+        return dataset_named(data) is None and not (Path(data) / MANIFEST).is_file()
     return not isinstance(data, Store) and hasattr(data, "to_csv")
 
 
@@ -54,11 +59,16 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
     Raises:
         ValueError: the file does not exist, a table is to be learned without a target, or cannot be split that way.
     """
+    if dataset_named(data) is not None:
+        return
     first = data.train if isinstance(data, SplitFiles) else data
     path = Path(first) if isinstance(first, (str, Path)) else None
     for file in data.parts.values() if isinstance(data, SplitFiles) else () if path is None else (path,):
         if not file.exists():
-            raise ValueError(f"{file} does not exist; expected a file, a folder of graphs or a store")
+            known = near(str(file), DATASETS)
+            raise ValueError(
+                f"{file} does not exist{known}; expected a file, a folder of graphs, a store or the name of a data set"
+            )
     if not is_prepared_first(data):
         return
     if path is not None and is_graph_source(path):
@@ -95,7 +105,7 @@ def open_data(
     kept: bool = True,
     max_rejected: float = MAX_REJECTED,
 ) -> Store:
-    """A store as it is, or one made in ``home`` from a file, a DataFrame or PyG graphs.
+    """A store as it is, or one made in ``home`` from a file, a DataFrame or PyG graphs; that of a data set by its name.
 
     If rows could not be read, a sentence says how many, where the first stands and why; and where all of them are
     listed, if ``home`` is ``kept``. When they are a larger share than ``max_rejected``, the data is refused.
@@ -108,6 +118,10 @@ def open_data(
         data = _written(data.to_csv(index=False).encode(), home.with_name("data.csv"))
     if not isinstance(data, (str, Path)):
         return _in_memory(data, recipe, shown=not quiet)
+    say_if_hidden(data, not quiet)
+    dataset = dataset_named(data)
+    if dataset is not None:
+        return _chosen_targets(named_store(dataset, recipe.policy, workers=workers, progress=not quiet), recipe)
     path = Path(data)
     if not is_prepared_first(path):
         return _chosen_targets(Store.open(path), recipe)

@@ -26,12 +26,14 @@ from tokengt.data import engines
 from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.graph_store import source_checksum
 from tokengt.data.manifest import MANIFEST
+from tokengt.data.named import dataset_named, named_store, say_if_hidden
 from tokengt.data.parts import Counts, Parts, kept_parts
 from tokengt.data.progress import progress_bar
 from tokengt.data.sheets import VECTOR_SHEETS, Answers, PredictionSheet, Sheet, check_vector_ending
 from tokengt.data.store import Store
 from tokengt.files import checksum, ready_to_write
 from tokengt.inference import Predictor
+from tokengt.interop.molecules import DEFAULT_POLICY
 from tokengt.level import Level
 from tokengt.models.passes import Over, check_passes
 from tokengt.training import outputs
@@ -128,7 +130,7 @@ def predict_file(
 
     Args:
         run: a run, or its folder.
-        source: a table of molecules, a file or folder of graphs, or a store.
+        source: a table of molecules, a file or folder of graphs, a store, or the name of a data set.
         out: the file to write.
         smiles: the column of SMILES.
         draws: passes of each model that are averaged.
@@ -218,7 +220,13 @@ def _check_free(out: Path, overwrite: bool) -> None:
 
 
 def _opened(predictor: Predictor, source: Path, smiles: str | None, level: Level, workers: Workers) -> Source:
-    """The rows of a table, a store or a file of graphs."""
+    """The rows of a table, a store, a file of graphs or a data set by its name."""
+    say_if_hidden(source, workers.shown)
+    dataset = dataset_named(source)
+    if dataset is not None:
+        policy = predictor.spec.molecules or DEFAULT_POLICY
+        store = named_store(dataset, policy, workers=workers.count, progress=workers.shown)
+        return store_source(predictor, store, level, workers.shown)
     is_store = (source / MANIFEST).is_file()
     if not is_store and not is_graph_source(source):
         return table_source(predictor, source, smiles, workers)
