@@ -22,6 +22,7 @@ from tokengt import (
     TokenGTConfig,
     TokensConfig,
 )
+from tokengt.batch import GraphBatch
 from tokengt.explain import distance as room
 from tokengt.explain.distance import attention_distance, graph_distances, mean_distance
 from tokengt.presets import PRESETS
@@ -43,7 +44,7 @@ def uniform_model(layers: int = 2, heads: int = 3, **tokens: object) -> TokenGT:
 
 
 def test_uniform_attention_on_a_path() -> None:
-    """Nodes 0, 1, 2 and one token per edge, a = {0, 1} and b = {1, 2}. Distances to 0, 1, 2, a, b are from 0: 0 1 2 0 1,
+    """Nodes 0, 1, 2 and one token per edge, a = {0, 1}, b = {1, 2}. Distances to 0, 1, 2, a, b are from 0: 0 1 2 0 1,
     from 1: 1 0 1 0 0, from 2: 2 1 0 1 0, from a: 0 0 1 0 0, from b: 1 0 0 0 0; the means 4/5, 2/5, 4/5, 1/5, 1/5, and
     12/25 over all. The [graph] and [null] tokens are attended to as well, and count nothing."""
     for specials in ({"graph_token": True}, {"graph_token": True, "null_token": True}):
@@ -59,15 +60,14 @@ def test_two_tokens_per_bond_count_twice() -> None:
 
 
 def test_graphs_count_alike_whatever_their_size() -> None:
-    """One atom has distance 0; the mean is over graphs and not over tokens. A graph without nodes says nothing."""
+    """One atom has distance 0; the mean is over graphs and not over tokens. No graph has none."""
     model = uniform_model(layout="undirected")
     both = graph_distances(model, [path(3), Graph(num_nodes=1)])
     np.testing.assert_allclose(both.hops[:, 0, 0], [12 / 25, 0], rtol=1e-6)
     np.testing.assert_allclose(both.mean, 6 / 25, rtol=1e-6)
-    empty = graph_distances(model, [path(3), Graph(num_nodes=0), Graph(num_nodes=1)])
-    assert np.isnan(empty.hops[1]).all()
-    np.testing.assert_allclose(empty.mean, 6 / 25, rtol=1e-6)
-    assert np.isnan(attention_distance(model, [Graph(num_nodes=0)])).all()
+    none = graph_distances(model, GraphBatch.collate([path(3)]).select(torch.tensor([], dtype=torch.int64)))
+    assert (none.hops.shape, none.pairs) == ((0, 2, 3), 0)
+    assert np.isnan(none.mean).all()
 
 
 def test_unreachable_pairs_are_left_out_and_counted() -> None:

@@ -191,7 +191,8 @@ class SoftmaxAttention(nn.Module):
         if plan.tiles is not None:
             # These kernels read the rows of the linear layer as they are, and write one gradient for all of them.
             return tiled_attention(qkv, plan.tiles, self.heads, dropout=dropout)
-        if takes_bucketed(qkv, self.heads, dropout):
+        # A backend that is asked for by name and cannot be used here is refused below.
+        if self.config.backend in ("auto", "bucketed") and takes_bucketed(qkv, self.heads, dropout):
             warn_of_work(plan.segments, self.heads, qkv.device)
             return bucketed_attention(qkv, plan.segments, self.heads).view(len(qkv), self.heads.count, self.heads.value)
         query, key, value = self.heads.split(qkv)

@@ -38,7 +38,7 @@ class Distances:
     """Attention distances of some graphs.
 
     Args:
-        hops: the mean over tokens [graphs, layers, heads]; NaN for a graph without nodes.
+        hops: the mean over tokens [graphs, layers, heads].
         pairs: ordered pairs of tokens of one graph, special tokens not counted.
         unreachable: those among them that were left out, because no path of at most 127 steps joins them.
     """
@@ -49,9 +49,8 @@ class Distances:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Over the graphs that have nodes: [layers, heads]; NaN if there are none."""
-        there = ~np.isnan(self.hops).any((1, 2))
-        return self.hops[there].mean(0) if there.any() else np.full(self.hops.shape[1:], np.nan)
+        """Over graphs: [layers, heads]; NaN if there are none."""
+        return self.hops.mean(0) if len(self.hops) else np.full(self.hops.shape[1:], np.nan)
 
 
 def attention_distance(model: Any, batch: Any) -> NDArray[np.float64]:
@@ -69,6 +68,9 @@ def graph_distances(model: Any, batch: Any) -> Distances:
         ValueError: one sentence: why the model or the batch has no attention distance.
     """
     tokengt, packed = with_maps(model), as_batch(batch)
+    encoder = tokengt.config.encoder
+    if not len(packed):
+        return Distances(np.empty((0, encoder.num_layers, encoder.num_heads)), 0, 0)
     if packed.num_hyperedges:
         raise ValueError(
             f"the batch has {packed.num_hyperedges} hyperedges; attention distance is of nodes and edges (or k-tuples)"
@@ -78,11 +80,12 @@ def graph_distances(model: Any, batch: Any) -> Distances:
         refuse_large_maps(tokens.segments, 1, tokens.values.element_size())
         between = token_distances(tokens, packed)
         measured = [_of_layer(attention, rows, tokens, between) for attention, rows in layers]
-    encoder = tokengt.config.encoder
-    hops = torch.full((len(packed), encoder.num_layers, encoder.num_heads), torch.nan, dtype=torch.float64)
-    if measured and packed.num_nodes:
-        graphs = torch.cat([_graphs(bucket, tokens) for bucket in tokens.segments.buckets])
-        hops[graphs.cpu()] = torch.stack(measured, 1).cpu()
+    hops = torch.empty(len(packed), encoder.num_layers, encoder.num_heads, dtype=torch.float64)
+    if measured:
+        # Sequences lie in the order of their buckets, and each goes back to its graph's place.
+        hops[torch.cat([_graphs(bucket, tokens) for bucket in tokens.segments.buckets]).cpu()] = torch.stack(
+            measured, 1
+        ).cpu()
     joined = sum(int((each >= 0).sum()) for each in between)
     pairs = int((tokens.segments.lengths - _specials(tokens)).square().sum())
     return Distances(hops.numpy(), pairs, pairs - joined)
@@ -111,25 +114,19 @@ def token_distances(tokens: TokenBatch, batch: GraphBatch) -> list[Int16[Tensor,
     The least over all pairs of a node of the one and a node of the other token; a step follows an edge as it is listed.
     """
     device, nodes = batch.device, batch.nodes
-    # One more entry at the end of each, for graphs without nodes.
-    hops = torch.cat([hop_distances(batch, LONGEST).short(), torch.full((1,), NONE, device=device).short()])
-    positions = torch.cat([nodes.positions, torch.zeros(1, dtype=nodes.positions.dtype, device=device)])
-    endpoints, found = tokens.endpoints, []
+    hops, endpoints, found = hop_distances(batch, LONGEST).short(), tokens.endpoints, []
     for bucket in tokens.segments.buckets:
-        if not bucket.rows.numel():
-            found.append(torch.empty(*bucket.rows.shape, 0, dtype=torch.int16, device=device))
-            continue
         ends, graphs = endpoints[bucket.rows], _graphs(bucket, tokens)
         real = ends[..., 0] >= 0
         real = real if bucket.mask is None else real & bucket.mask
         both = real[:, :, None] & real[:, None, :]
         first, size = nodes.pairs.starts[graphs][:, None, None], nodes.lengths[graphs][:, None, None]
-        place = positions[ends]
+        place = nodes.positions[ends]
         nearest = torch.full(both.shape, _FAR, dtype=torch.int16, device=device)
         for one, other in product(range(tokens.order), repeat=2):
             pair = first + place[:, :, None, one] * size + place[:, None, :, other]
-            steps = hops[torch.where(both, pair, len(hops) - 1)]
-            nearest = torch.minimum(nearest, torch.where(steps >= 0, steps, _FAR))
+            steps = hops[torch.where(both, pair, 0)]
+            nearest = torch.minimum(nearest, torch.where(both & (steps >= 0), steps, _FAR))
         found.append(torch.where(nearest < _FAR, nearest, NONE))
     return found
 
@@ -183,7 +180,7 @@ def _of_layer(
 
 def _graphs(bucket: Bucket, tokens: TokenBatch) -> Int[Tensor, " sequences"]:
     """Which graph each sequence of a bucket is."""
-    return tokens.segments.ids[bucket.rows[:, 0]] if bucket.rows.numel() else bucket.rows[:0, 0]
+    return tokens.segments.ids[bucket.rows[:, 0]]
 
 
 def _specials(tokens: TokenBatch) -> Int[Tensor, " graphs"]:
