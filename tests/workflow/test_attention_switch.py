@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cli.command import here, refused, succeeded
 from tests.workflow.small import QUIET, molecule_csv, molecules, read_csv, train_small, write_csv
 from tokengt import EluConfig, FavorConfig, TokenGT
 from tokengt.inference import Predictor, load
@@ -173,3 +174,21 @@ def test_folds_would_be_tested_on_what_the_first_model_learned_from(home: Path, 
     options = TrainOptions(quiet=True, workers=1, folds=3)
     with pytest.raises(ValueError, match="another split of this data"):
         finetune(home / "run", home / "data.csv", tmp_path / "n", attention="elu", target=("y", "z"), options=options)
+
+
+def test_the_command_switches_the_attention(home: Path, tmp_path: Path) -> None:
+    command = ("finetune", home / "run", home / "data.csv", "--target", "y", "z", "--device", "cpu", "--workers", "1")
+    done = here(*command, "--attention", "elu", "--epochs", "1", "--out", tmp_path / "new")
+    assert "predict with" in succeeded(done).stdout
+    spec = load(tmp_path / "new").spec
+    assert spec.model.encoder.attention == EluConfig()  # type: ignore[attr-defined]
+    assert (spec.training.epochs, spec.kept_head) == (1, True)
+    for words, sentence in (
+        (("--attention", "favour"), "'favour'"),
+        (("--attention", "elu", "--freeze"), "expected one of the two"),
+        (("--attention", "elu", "--seed", "5"), "another split of this data"),
+        (("--attention", "elu", "--set", "model.encoder.attention.kind=favor"), "attention is elu, but setting"),
+    ):
+        assert sentence in refused(here(*command, *words, "--out", tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+    assert "tokengt train has no option --attention" in here("train", "a.csv", "--attention", "elu", "--out", "b").stderr
