@@ -191,4 +191,5 @@ def test_the_command_switches_the_attention(home: Path, tmp_path: Path) -> None:
     ):
         assert sentence in refused(here(*command, *words, "--out", tmp_path / "other"))
     assert not (tmp_path / "other").exists()
-    assert "tokengt train has no option --attention" in here("train", "a.csv", "--attention", "elu", "--out", "b").stderr
+    plain = here("train", "a.csv", "--attention", "elu", "--out", "b")
+    assert "tokengt train has no option --attention" in plain.stderr
