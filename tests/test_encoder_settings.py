@@ -214,7 +214,7 @@ def test_the_sparse_basis_adds_linked_rows_after_every_block_where_it_is_asked_f
         by_hand, maps = x, []
         for block in encoder.blocks:
             assert isinstance(block, Block)
-            maps.append(block.attention_weights(by_hand, segments)[0])
+            maps.append(block.attention.attention_weights(block.attention_norm(by_hand), segments)[0])
             by_hand = block(by_hand, block.attention.plan(segments))
             if asked:
                 by_hand = torch.cat([by_hand[:1] + by_hand[1:2] + by_hand[2:3], by_hand[1:]])

@@ -43,6 +43,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "FavorConfig.num_features": COUNT,
     "FavorConfig.redraw_interval": COUNT,
     "FavorConfig.eps": ([-1e-9], [0.0]),
+    "EluConfig.eps": ([-1e-9, math.nan], [0.0]),
     "HeadConfig.out_dim": COUNT,
     **{
         f"{kind}.{name}": COUNT

@@ -10,6 +10,7 @@ from tokengt._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tokengt.attention import AttentionConfig as AttentionConfig
+    from tokengt.attention import EluConfig as EluConfig
     from tokengt.attention import FavorConfig as FavorConfig
     from tokengt.attention import SoftmaxConfig as SoftmaxConfig
     from tokengt.batch import GraphBatch as GraphBatch
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AttentionConfig": "tokengt.attention",
     "Comparison": "tokengt.workflow.comparing_results",
+    "EluConfig": "tokengt.attention",
     "EncoderConfig": "tokengt.block",
     "FavorConfig": "tokengt.attention",
     "FeatureSpec": "tokengt.models.features",

@@ -144,6 +144,3 @@ class Block(nn.Module):
         """What a branch adds to the residual stream: in training, after dropout and drop path."""
         branch = self.dropout(branch)
         return drop_path(branch, segments, self.drop_rate, rows) if self.training and self.drops else branch
-
-    def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
-        return self.attention.attention_weights(self.attention_norm(x), segments)

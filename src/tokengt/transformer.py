@@ -1,11 +1,12 @@
 """The plain Transformer encoder: a stack of blocks."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tokengt.attention import AttentionConfig, AttentionPlan, refuse_large_maps
+from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention, refuse_large_maps
 from tokengt.block import Block, EncoderConfig
 from tokengt.dropout import Dropout
 from tokengt.ragged import Segments
@@ -80,16 +81,21 @@ class Encoder(nn.Module):
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
         """The maps of every layer and sequence: ``maps[layer][sequence]``."""
         refuse_large_maps(segments, len(self.blocks) * self.config.num_heads, x.element_size())
-        plan, maps = self.plan(segments), []
-        links = links if self.config.sparse_basis_residual else None
+        layers = self.attention_inputs(x, segments, links)
+        return [attention.attention_weights(rows, segments) for attention, rows in layers]
+
+    def attention_inputs(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
+    ) -> Iterator[tuple[MultiheadAttention, Float[Tensor, "tokens dim"]]]:
+        """The attention of every layer with the rows that it is given, one layer after another."""
+        plan, links = self.plan(segments), links if self.config.sparse_basis_residual else None
         x = self.enter(x)
         for block in self.blocks:
             assert isinstance(block, Block)
-            maps.append(block.attention_weights(x, segments))
+            yield block.attention, block.attention_norm(x)
             x = block(x, plan)
             if links is not None:
                 x = add_linked_rows(x, links)
-        return maps
 
     def configure_attention(self, config: AttentionConfig) -> None:
         """Switch every block's attention kernel, weights unchanged."""

@@ -7,13 +7,21 @@ import torch
 from torch import Tensor, nn
 
 from tests.effects import Effects, assert_dropped, set_all
-from tokengt.attention import FavorAttention, FavorConfig, MultiheadAttention, SoftmaxConfig, favor_attention
+from tokengt.attention import (
+    EluConfig,
+    FavorAttention,
+    FavorConfig,
+    MultiheadAttention,
+    SoftmaxConfig,
+    elu_attention,
+    favor_attention,
+)
 from tokengt.attention.favor import default_num_features
 from tokengt.kernels import support
 from tokengt.kernels.heads import Heads
 from tokengt.ragged import Segments
 
-effects = Effects(SoftmaxConfig, FavorConfig)
+effects = Effects(SoftmaxConfig, FavorConfig, EluConfig)
 
 
 def test_every_setting_here_has_a_test_of_its_effect() -> None:
@@ -78,6 +86,18 @@ def test_favor_has_its_number_of_features_and_its_eps() -> None:
         out = attention(x, one_sequence(7))
         torch.testing.assert_close(out, attention.out_proj(expected.flatten(1)), rtol=1e-12, atol=1e-12)
         assert (out - attention.out_proj(other.flatten(1))).abs().max() > 1e-7
+
+
+@effects.of(EluConfig, "eps")
+def test_elu_features_have_their_eps() -> None:
+    x = torch.randn(7, 8, dtype=torch.float64)
+    for eps in (1e-6, 1.0):
+        attention = MultiheadAttention(8, 2, 4, 4, EluConfig(eps=eps)).double()
+        q, k, v = (part.view(7, 2, 4) for part in attention.qkv_proj(x).split(8, 1))
+        expected, other = (elu_attention(q, k, v, one_sequence(7), eps=each) for each in (eps, 3 * eps))
+        out = attention(x, one_sequence(7))
+        torch.testing.assert_close(out, attention.out_proj(expected.flatten(1)), rtol=1e-12, atol=1e-12)
+        assert (out - attention.out_proj(other.flatten(1))).abs().max() > 1e-8
 
 
 @effects.of(FavorConfig, "redraw_interval")

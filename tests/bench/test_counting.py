@@ -4,6 +4,7 @@ import torch
 
 from tokengt import (
     AttentionConfig,
+    EluConfig,
     EncoderConfig,
     FavorConfig,
     HeadConfig,
@@ -12,7 +13,7 @@ from tokengt import (
     TokenGT,
     TokenGTConfig,
 )
-from tokengt.bench.counting import forward_flop, measured_peak
+from tokengt.bench.counting import _attention_flop, forward_flop, measured_peak
 
 
 def model(attention: AttentionConfig, head: HeadConfig | None = None) -> TokenGT:
@@ -45,6 +46,14 @@ def test_a_sum_over_all_tokens_needs_all() -> None:
 def test_favor_is_linear_in_tokens() -> None:
     features = 2 * (4 * 2 * 11 * (4 + 3) * 8)
     assert forward_flop(model(FavorConfig(num_features=11)), LENGTHS, rows=2) == LINEAR + features
+
+
+def test_elu_is_linear_in_tokens_too() -> None:
+    """Its features are as many as a head is wide, and cost no product: phi(K)^T V and phi(Q) times that."""
+    softmax, elu = (model(config).encoder.blocks[0].attention for config in (SoftmaxConfig(), EluConfig()))
+    heads = softmax.heads
+    assert _attention_flop(elu, 100.0, 10_000.0) == 4 * heads.count * heads.key * heads.value * 100
+    assert _attention_flop(softmax, 100.0, 10_000.0) == 2 * heads.count * (heads.key + heads.value) * 10_000
 
 
 def test_the_peak_is_more_than_a_plain_loop_and_less_than_any_machine() -> None:

@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokengt import EncoderConfig, FavorConfig, HeadConfig, LaplacianIds, SoftmaxConfig, TokenGT, TokenGTConfig
+from tokengt import (
+    EluConfig,
+    EncoderConfig,
+    FavorConfig,
+    HeadConfig,
+    LaplacianIds,
+    SoftmaxConfig,
+    TokenGT,
+    TokenGTConfig,
+)
 from tokengt.batch import GraphBatch
 from tokengt.bench.padded import PaddedTokenGT, _branch, plain_favor
 from tokengt.bench.shapes import make_sample
@@ -49,6 +58,11 @@ def test_outputs_and_gradients_agree_in_training_mode(layout: str, kind: str, he
     torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-10, atol=1e-10)
     assert len(gradients[0]) > 20
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-8, atol=1e-10)
+
+
+def test_an_attention_without_a_padded_way_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"the padded way has softmax and FAVOR.*'elu'"):
+        PaddedTokenGT(model(replace(ENCODER, attention=EluConfig())))(molecules())
 
 
 def test_padding_reaches_no_output() -> None:

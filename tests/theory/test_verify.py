@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tokengt.attention import multihead, softmax
+from tokengt.attention import softmax
 from tokengt.cli import main
 from tokengt.theory import verify as room
 from tokengt.theory import wl_claim
@@ -172,7 +172,7 @@ def rates(order: int, nodes: int) -> list[str]:
 def test_a_softmax_without_its_root_is_noticed(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """softmax(Q K^T) is sharper than it says: at the sharpness of the other claims both are rounding."""
     real_maps, real_fused, real_bucketed = (
-        softmax.attention_weights,
+        softmax.softmax_weights,
         softmax.fused_attention,
         softmax.bucketed_attention,
     )
@@ -187,7 +187,7 @@ def test_a_softmax_without_its_root_is_noticed(order: int, monkeypatch: pytest.M
         query, rest = torch.tensor_split(qkv, [heads.count * heads.key], 1)
         return real_bucketed(torch.cat([query * math.sqrt(heads.key), rest], 1), segments, heads)
 
-    monkeypatch.setattr(multihead, "attention_weights", maps)
+    monkeypatch.setattr(softmax, "softmax_weights", maps)
     monkeypatch.setattr(softmax, "fused_attention", fused)
     monkeypatch.setattr(softmax, "bucketed_attention", bucketed)
     assert rates(order, 3) == ["fails"] * 3

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tokengt.accelerate.compiling import compiled, leave_sizes_open
 from tokengt.accelerate.fast_block import FastBlock, draw_for, run_block
 from tokengt.accelerate.rows import Branch, fits, is_plain, norm
-from tokengt.attention import AttentionConfig, AttentionPlan
+from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention
 from tokengt.block import Block
 from tokengt.kernels.tiles import StepTiles, Tiles, choose_tiling
 from tokengt.ragged import Segments
@@ -129,6 +129,11 @@ class FastEncoder(nn.Module):
         self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
         return self.plain.attention_weights(x, segments, links)
+
+    def attention_inputs(
+        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
+    ) -> Iterator[tuple[MultiheadAttention, Float[Tensor, "tokens dim"]]]:
+        return self.plain.attention_inputs(x, segments, links)
 
     def configure_attention(self, config: AttentionConfig) -> None:
         self.plain.configure_attention(config)

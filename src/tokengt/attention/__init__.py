@@ -4,6 +4,7 @@ Packed means that the rows of all sequences of a batch stand one after another i
 offsets say where each sequence begins.
 """
 
+from tokengt.attention.elu import EluAttention, EluConfig, elu_attention
 from tokengt.attention.favor import FavorAttention, FavorConfig, draw_projection, favor_attention
 from tokengt.attention.limits import refuse_large_maps
 from tokengt.attention.multihead import AttentionConfig, MultiheadAttention, rename_old_keys
@@ -13,6 +14,8 @@ from tokengt.attention.softmax import SoftmaxAttention, SoftmaxConfig, attention
 __all__ = [
     "AttentionConfig",
     "AttentionPlan",
+    "EluAttention",
+    "EluConfig",
     "FavorAttention",
     "FavorConfig",
     "MultiheadAttention",
@@ -20,6 +23,7 @@ __all__ = [
     "SoftmaxConfig",
     "attention_weights",
     "draw_projection",
+    "elu_attention",
     "favor_attention",
     "refuse_large_maps",
     "rename_old_keys",

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tokengt.attention.favor_chunks import chunked_attention, default_chunk_entries
 from tokengt.attention.plan import AttentionPlan, FavorBackend, plan_favor
+from tokengt.attention.softmax import softmax_weights
 from tokengt.kernels.attend import cut_favor
 from tokengt.kernels.heads import Heads
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
@@ -194,6 +195,15 @@ class FavorAttention(nn.Module):
             return _by_kernels(qkv, self.projection, plan, self.heads, self.config.eps)
         query, key, value = self.heads.split(qkv)
         return favor_attention(query, key, value, plan.segments, projection=self.projection, eps=self.config.eps)
+
+    def weights(
+        self,
+        query: Float[Tensor, "sequences heads width head_dim"],
+        key: Float[Tensor, "sequences heads width head_dim"],
+        mask: Bool[Tensor, "sequences width"] | None = None,
+    ) -> Float[Tensor, "sequences heads width width"]:
+        """The softmax weights that the features approximate; :meth:`forward` computes no weights."""
+        return softmax_weights(query, key, mask)
 
     @eager_only
     def _redraw_when_due(self) -> None:

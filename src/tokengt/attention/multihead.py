@@ -6,15 +6,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tokengt.attention.elu import EluAttention, EluConfig
 from tokengt.attention.favor import FavorAttention, FavorConfig
+from tokengt.attention.limits import refuse_large_maps
 from tokengt.attention.plan import AttentionPlan
-from tokengt.attention.softmax import SoftmaxAttention, SoftmaxConfig, attention_weights
+from tokengt.attention.softmax import SoftmaxAttention, SoftmaxConfig
 from tokengt.kernels.heads import Heads
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
 
 # A kind of attention is a config that builds its kernel, and a kernel that plans for sequences and attends to them.
-AttentionConfig = SoftmaxConfig | FavorConfig
+AttentionConfig = SoftmaxConfig | FavorConfig | EluConfig
 
 
 class MultiheadAttention(nn.Module):
@@ -26,7 +28,7 @@ class MultiheadAttention(nn.Module):
     Shapes: [tokens, dim] -> [tokens, dim].
     """
 
-    kernel: SoftmaxAttention | FavorAttention
+    kernel: SoftmaxAttention | FavorAttention | EluAttention
 
     def __init__(self, dim: int, num_heads: int, head_dim: int, value_dim: int, config: AttentionConfig) -> None:
         super().__init__()
@@ -77,9 +79,14 @@ class MultiheadAttention(nn.Module):
         return attended if rows is None else attended.index_select(0, rows)
 
     def attention_weights(self, x: Float[Tensor, "tokens dim"], segments: Segments) -> list[Float[Tensor, "heads _ _"]]:
-        """The softmax weights alpha^h of every sequence (for FAVOR+: those it approximates)."""
+        """The weights alpha^h of every sequence (for FAVOR+: those of softmax, which it approximates)."""
         query, key, _ = self.heads.split(self.qkv_proj(x))
-        return attention_weights(query, key, segments)
+        refuse_large_maps(segments, query.shape[1], query.element_size())
+        bounds, maps = segments.host.tolist(), []
+        for rows in map(slice, bounds[:-1], bounds[1:]):
+            alone = (each[rows].transpose(0, 1)[None] for each in (query, key))
+            maps.append(self.kernel.weights(*alone)[0])
+        return maps
 
 
 def rename_old_keys(state: dict[str, Tensor]) -> dict[str, Tensor]:

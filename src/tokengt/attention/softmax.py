@@ -76,9 +76,21 @@ def attention_weights(
     maps = []
     for start, stop in zip(segments.host[:-1].tolist(), segments.host[1:].tolist(), strict=True):
         rows_q, rows_k = query[start:stop].transpose(0, 1), key[start:stop].transpose(0, 1)
-        scores = rows_q @ rows_k.transpose(1, 2) * query.shape[2] ** -0.5
-        maps.append(scores.softmax(-1))
+        maps.append(softmax_weights(rows_q[None], rows_k[None])[0])
     return maps
+
+
+def softmax_weights(
+    query: Float[Tensor, "sequences heads width head_dim"],
+    key: Float[Tensor, "sequences heads width head_dim"],
+    mask: Bool[Tensor, "sequences width"] | None = None,
+) -> Float[Tensor, "sequences heads width width"]:
+    """alpha of sequences of one width, padded where ``mask`` says so: no row attends to padding."""
+    scores = query @ key.transpose(2, 3) * query.shape[3] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
+    weights: Tensor = scores.softmax(-1)
+    return weights
 
 
 def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropout: float) -> Tensor:
@@ -179,8 +191,18 @@ class SoftmaxAttention(nn.Module):
         if plan.tiles is not None:
             # These kernels read the rows of the linear layer as they are, and write one gradient for all of them.
             return tiled_attention(qkv, plan.tiles, self.heads, dropout=dropout)
+        # A backend that is asked for by name and cannot be used here is refused below.
         if self.config.backend in ("auto", "bucketed") and takes_bucketed(qkv, self.heads, dropout):
             warn_of_work(plan.segments, self.heads, qkv.device)
             return bucketed_attention(qkv, plan.segments, self.heads).view(len(qkv), self.heads.count, self.heads.value)
         query, key, value = self.heads.split(qkv)
         return softmax_attention(query, key, value, plan.segments, dropout=dropout, backend=self.config.backend)
+
+    def weights(
+        self,
+        query: Float[Tensor, "sequences heads width head_dim"],
+        key: Float[Tensor, "sequences heads width head_dim"],
+        mask: Bool[Tensor, "sequences width"] | None = None,
+    ) -> Float[Tensor, "sequences heads width width"]:
+        """:func:`softmax_weights`, without dropout."""
+        return softmax_weights(query, key, mask)

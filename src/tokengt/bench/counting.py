@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from tokengt.attention import FavorAttention, MultiheadAttention
+from tokengt.attention import EluAttention, FavorAttention, MultiheadAttention
 from tokengt.block import Block
 from tokengt.models.tokengt.model import TokenGT
 
@@ -54,6 +54,8 @@ def _attention_flop(attention: MultiheadAttention, tokens: float, squares: float
     widths = attention.heads.count * (attention.heads.key + attention.heads.value)
     if isinstance(attention.kernel, FavorAttention):
         return 4 * widths * len(attention.kernel.projection) * tokens
+    if isinstance(attention.kernel, EluAttention):
+        return 4 * attention.heads.count * attention.heads.key * attention.heads.value * tokens
     return 2 * widths * squares
 
 

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tokengt.accelerate import compiled
-from tokengt.attention import FavorAttention, MultiheadAttention
+from tokengt.attention import FavorAttention, MultiheadAttention, SoftmaxAttention
 from tokengt.attention.softmax import fused_attention
 from tokengt.batch import GraphBatch
 from tokengt.block import Block
@@ -94,6 +94,8 @@ def _attention(attention: MultiheadAttention, x: Tensor, mask: Tensor | None) ->
     )
     if isinstance(kernel, FavorAttention):
         mixed = plain_favor(query, key, value, mask, kernel.projection, kernel.config.eps)
+    elif not isinstance(kernel, SoftmaxAttention):
+        raise ValueError(f"the padded way has softmax and FAVOR+; got attention of kind {kernel.config.kind!r}")
     else:
         dropout = kernel.config.dropout if attention.training else 0.0
         mixed = fused_attention(query, key, value, None if mask is None else mask[:, None, None, :], dropout)

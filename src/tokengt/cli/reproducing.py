@@ -44,13 +44,30 @@ def _add_reproduce(verbs: Any) -> None:
     )
     _options(hypergraphs, "hypergraphs", "datasets=cocitation_cora, epochs=50, ...")
     hypergraphs.set_defaults(run=_hypergraphs)
+    distance = experiments.add_parser(
+        "attention-distance",
+        help="the hops between tokens that attend to each other, by layer and head of trained runs",
+        description="Measure runs side by side, over the graphs they were validated on and those they were trained on. "
+        "The same command goes on where a stopped one was. Writes distance.json, table.md and distance.png.",
+    )
+    distance.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="trained TokenGT runs with softmax maps")
+    distance.add_argument("--part", choices=("valid", "train"), help="default: both")
+    distance.add_argument(
+        "--data", type=Path, metavar="STORE", help="the store they were trained with (default: RUN/store)"
+    )
+    _place_options(distance, "attention-distance")
+    distance.set_defaults(run=_attention_distance)
 
 
 def _options(verb: argparse.ArgumentParser, name: str, examples: str) -> None:
+    _place_options(verb, name)
+    verb.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=examples)
+
+
+def _place_options(verb: argparse.ArgumentParser, name: str) -> None:
     verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     out = Path("results") / name
     verb.add_argument("--out", type=Path, default=out, metavar="DIR", help=f"default: {out}")
-    verb.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=examples)
 
 
 def _say(line: str) -> None:
@@ -101,6 +118,16 @@ def _hypergraphs(options: argparse.Namespace) -> int:
     config = override(HypergraphConfig(), named_values(options.set), "hypergraphs")
     run_hypergraphs(config, options.out, _device(options), _say)
     return _print_table(options.out)
+
+
+def _attention_distance(options: argparse.Namespace) -> int:
+    from tokengt.experiments.attention_distance import PARTS, run_attention_distance
+
+    parts = PARTS if options.part is None else (options.part,)
+    run_attention_distance(options.runs, options.out, parts, _device(options), options.data, _say)
+    _print_table(options.out)
+    print(f"open {options.out / 'distance.png'}")
+    return 0
 
 
 def _print_table(out: Path) -> int:

@@ -90,18 +90,24 @@ def _add_train(verbs: Any) -> None:
         help="the model; tokengt presets lists them (default: small-pretrained for molecules, small for other graphs)",
     )
     _run_options(verb)
-    verb.set_defaults(run=_train, start=None, freeze=False)
+    verb.set_defaults(run=_train, start=None, freeze=False, attention=None)
 
 
 def _add_finetune(verbs: Any) -> None:
     verb = verbs.add_parser(
         "finetune",
-        help="train a new head on a trained model",
-        description="Begin with the weights of a run or saved model and a new head, and train on other data.",
+        help="train a new head on a trained model, or the model with another attention",
+        description="Begin with the weights of a run or saved model and a new head, and train on other data; or, with "
+        "--attention, keep the head too and train a while with another kind of attention.",
     )
     verb.add_argument("start", type=Path, metavar="RUN", help="a run or a saved model")
     verb.add_argument("data", type=Path, metavar="DATA", help="a file, folder or name as prepare takes it, or a store")
     verb.add_argument("--freeze", action="store_true", help="train the head alone")
+    verb.add_argument(
+        "--attention",
+        metavar="KIND",
+        help="softmax, favor or elu: switch to it and keep the head, by the recipe of RUN for a tenth of its epochs",
+    )
     _run_options(verb, policy=False)
     # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
     verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit")
@@ -221,6 +227,7 @@ def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
         "preset": options.preset,
         "start": options.start,
         "freeze": options.freeze,
+        "attention": options.attention,
         "settings": settings(options),
         "seed": options.seed,
         "device": options.device,

@@ -115,6 +115,16 @@ class ModelConfig(ABC):
         """Settings that the shapes of weights do not show, but without which trained weights mean nothing."""
         return {}
 
+    def attention_settings(self, kind: str) -> Mapping[str, Any]:
+        """Settings of this config that switch a trained model to another kind of attention, to be fine-tuned with it.
+
+        Raises:
+            ValueError: one sentence: the model has no attention that can be switched under its weights.
+        """
+        raise ValueError(
+            f"{self.describe().name} has no attention that can be switched under its weights; expected a TokenGT"
+        )
+
 
 # No field of a config may be larger. Real models are far below: these numbers only keep a slip of the pen, or a config
 # from elsewhere, from taking all memory or all day.

@@ -38,6 +38,7 @@ class TrainRequest:
         model: a module of your own instead of a preset.
         start: a run or saved model whose weights training begins with, instead of a preset.
         freeze: with ``start``: train the new head alone.
+        attention: with ``start``, a run: the kind of attention to fine-tune it with. Its head is kept.
         settings: ``model.FIELD`` and ``training.FIELD`` with their values, as text or as they are.
         ensemble: models that differ in their seed, to be averaged.
         seed: of the first model.
@@ -54,6 +55,7 @@ class TrainRequest:
     model: nn.Module | None = None
     start: Path | None = None
     freeze: bool = False
+    attention: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     ensemble: int = 1
     seed: int = 0
@@ -81,6 +83,7 @@ class TrainRequest:
             raise ValueError(f"{' and '.join(named)} are given; expected one of them: each says which model to train")
         if self.freeze and self.start is None:
             raise ValueError("freeze trains a new head on trained weights; give a start to take them from")
+        self._check_attention()
         if not 1 <= self.ensemble <= MOST_MODELS:
             raise ValueError(f"ensemble is {self.ensemble}; expected 1 to {MOST_MODELS:,}")
         if not 0 <= self.seed < 2**62:
@@ -95,6 +98,22 @@ class TrainRequest:
         if self.model is not None and self.model_settings:
             raise ValueError(f"setting model.{next(iter(self.model_settings))} is for presets; yours is built already")
         self._check_settings()
+
+    def _check_attention(self) -> None:
+        if self.attention is None:
+            return
+        if self.start is None:
+            raise ValueError(
+                "attention switches a trained run to another kind; give a start, or for a model with random weights "
+                "the setting model.encoder.attention.kind"
+            )
+        if self.freeze:
+            raise ValueError("freeze trains a new head alone, and attention keeps the head; expected one of the two")
+        for path, value in self.settings.items():
+            if path.endswith(".attention.kind") and value != self.attention:
+                raise ValueError(
+                    f"attention is {self.attention}, but setting {path} is {value}; expected one of the two"
+                )
 
     def _check_settings(self) -> None:
         """Whatever is wrong with a setting by itself is said before any data is read.

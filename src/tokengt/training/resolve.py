@@ -191,10 +191,13 @@ def _member(
 ) -> Member:
     shown = shown_targets(store, split, by_row)
     asked = request.training
-    task = replace(fit_task(request.recipe.task, store, shown), metric=asked.metric or "", loss=asked.loss or "")
+    task = fit_task(request.recipe.task, store, shown)
+    start = origin.start
+    task = task if start is None else start.kept_task(task)
+    task = replace(task, metric=asked.metric or "", loss=asked.loss or "")
     config = origin.fitted(store, task.out_dim, request.model_settings)
     # A model that begins with trained weights needs fewer passes, unless only its new head learns.
-    begun = origin.start is not None and not origin.start.frozen
+    begun = start is not None and not start.frozen
     training = asked.for_graphs(len(store) if by_row else len(split.train), begun=begun)
     store, descriptors = _scaled(store, split, by_row)
     spec = RunSpec(
@@ -210,10 +213,13 @@ def _member(
         molecules=policy_of(store),
         text_column=store.manifest.columns.get("smiles"),
         descriptors=descriptors,
-        start=None if origin.start is None else origin.start.sha256,
-        frozen=origin.start is not None and origin.start.frozen,
+        start=None if start is None else start.sha256,
+        frozen=start is not None and start.frozen,
         attributes=store.manifest.attributes,
+        kept_head=start is not None and start.keeps_head,
     )
+    if start is not None:
+        start.check_split(spec.store_sha256, spec.split_sha256)
     return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone))
 
 

@@ -99,6 +99,7 @@ class RunSpec:
         start: checksum of the weights that training began with, when they were another model's.
         frozen: whether only the head was trained.
         attributes: which attributes of NetworkX graphs are features; None for other data.
+        kept_head: whether training began with the head of the other model too, its attention being switched.
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
     """
 
@@ -118,6 +119,7 @@ class RunSpec:
     frozen: bool = False
     members: tuple[str, ...] = ()
     attributes: Attributes | None = field(default=None, metadata={"late": True})
+    kept_head: bool = field(default=False, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):

@@ -1,8 +1,9 @@
 """Fine-tuning begins with another model's weights."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +15,19 @@ from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.kinds import config_from_dict, load_model
 from tokengt.models.own import OwnConfig
 from tokengt.models.pretrained import WEIGHTS, read_config
-from tokengt.training.spec import RUN_FILE, read_members
+from tokengt.training.spec import RUN_FILE, RunSpec, read_members
+from tokengt.training.tasks import Task
+
+# The paper fine-tunes with another attention for a tenth of the steps of training, the first hundredth of them with a
+# rising learning rate: 0.1M steps after 1M, 1k of warm-up.
+_SHARE, _WARMUP = 10, 0.01
+# Settings of training that are of the machine at hand, and not of the recipe.
+_OF_MACHINE = ("precision", "compile", "cuda_graphs", "checkpoint_seconds")
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """A trained model whose weights another one begins with, all but those of its head.
+    """A trained model whose weights another one begins with, all but those of its head unless that is kept.
 
     Args:
         config: what the weights belong to.
@@ -27,6 +35,9 @@ class Start:
         sha256: checksum of the weights' file.
         frozen: train the new head alone.
         policy: how molecules became its graphs, when it was trained by a run of ours.
+        before: what that run was made with.
+        keeps_head: begin with its head too; the new model may have another kind of attention.
+        buffers: names of tensors among the weights that are drawn and not learned, such as the features of FAVOR+.
     """
 
     config: ModelConfig
@@ -34,9 +45,12 @@ class Start:
     sha256: str
     frozen: bool = False
     policy: MoleculePolicy | None = None
+    before: RunSpec | None = None
+    keeps_head: bool = False
+    buffers: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, folder: Path, frozen: bool = False) -> "Start":
+    def read(cls, folder: Path, frozen: bool = False, keeps_head: bool = False) -> "Start":
         """From a run (of several models: the first) or a saved model."""
         folder = find_run(folder)
         if not folder.is_dir():
@@ -44,8 +58,12 @@ class Start:
             raise ValueError(f"{folder} {what}; expected the folder of a trained run or of a saved model to begin with")
         spec, home = None, folder
         if (folder / RUN_FILE).is_file():
-            spec, members = read_members(folder)
-            home = members[0][0]
+            home, spec = read_members(folder)[1][0]
+        elif keeps_head:
+            raise ValueError(
+                f"{folder} holds a saved model; expected a run: only that says what its head predicts, and in which "
+                "units"
+            )
         _refuse_own(folder, config_from_dict(read_config(home), str(home)))
         if spec is not None and not (home / WEIGHTS).is_file():
             raise ValueError(
@@ -56,7 +74,47 @@ class Start:
         if not isinstance(getattr(model, "head", None), nn.Module):
             raise ValueError(f"{folder} holds a {type(model).__name__}, which has no head to replace")
         digest = checksum((home / WEIGHTS).read_bytes())
-        return cls(model.config, model.state_dict(), digest, frozen, None if spec is None else spec.molecules)
+        policy, buffers = None if spec is None else spec.molecules, frozenset(dict(model.named_buffers()))
+        return cls(model.config, model.state_dict(), digest, frozen, policy, spec, keeps_head, buffers)
+
+    def fine_tuning(self, attention: str) -> dict[str, Any]:
+        """Settings for going on with another kind of attention, as the paper's appendix does.
+
+        The recipe is that of the run to begin with, for a tenth of its epochs, with little warm-up and then along a
+        cosine. What is regularised less is for the model to say.
+        """
+        assert self.before is not None
+        recipe = self.before.training
+        shorter = replace(recipe, epochs=-(-recipe.epochs // _SHARE), warmup=_WARMUP, schedule="cosine")
+        kept = [each.name for each in fields(shorter) if each.name not in _OF_MACHINE]
+        return {
+            **{f"training.{name}": getattr(shorter, name) for name in kept},
+            **{f"model.{path}": value for path, value in self.config.attention_settings(attention).items()},
+        }
+
+    def kept_task(self, task: Task) -> Task:
+        """The task of new labels for a head that is kept, which knows its targets and their scale already."""
+        if not self.keeps_head:
+            return task
+        assert self.before is not None
+        old = self.before.task
+        if (old.kind, old.names, old.classes) != (task.kind, task.names, task.classes):
+            raise ValueError(
+                f"the head of the run to begin with predicts {_told(old)}, and the data has {_told(task)}; expected "
+                "the same, or fine-tune with a new head: leave out the attention"
+            )
+        return replace(task, mean=old.mean, scale=old.scale)
+
+    def check_split(self, store_sha256: str, split_sha256: str) -> None:
+        """Refuse to test a head that is kept on rows that it was trained on."""
+        old = self.before
+        if not self.keeps_head or old is None or old.store_sha256 != store_sha256:
+            return
+        if old.split_sha256 != split_sha256:
+            raise ValueError(
+                f"the run to begin with was trained on another split of this data ({old.split}, seed {old.seed}), so "
+                "that rows it learned from would now be tested on; give the same split, fractions and seed"
+            )
 
     def check(self, config: ModelConfig) -> None:
         """Refuse a model in which some weight but the head's has no place of its shape."""
@@ -73,7 +131,7 @@ class Start:
         # On the meta device tensors have shapes and no memory, so that building a model there is quick.
         with torch.device("meta"):
             state = config.build().state_dict()
-        for name, value in self._kept():
+        for name, value in self._kept(state):
             if name not in state or state[name].shape != value.shape:
                 shape = "absent" if name not in state else f"of shape {list(state[name].shape)}"
                 raise ValueError(
@@ -84,12 +142,15 @@ class Start:
     def load_into(self, model: Model) -> None:
         """All weights but the head's, which begins at zero: it then predicts the mean until it learns better.
 
-        A part that the old model did not have (descriptors) keeps its first weights.
+        A head that is kept goes on as it is. A part that the old model did not have (descriptors) keeps its first
+        weights.
         """
         self.check(model.config)
         state = model.state_dict()
-        for name, value in self._kept():
+        for name, value in self._kept(state):
             state[name].copy_(value)
+        if self.keeps_head:
+            return
         head = model.head
         assert isinstance(head, nn.Module)
         last = [module for module in head.modules() if isinstance(module, nn.Linear)][-1]
@@ -98,8 +159,18 @@ class Start:
             model.requires_grad_(False)
             head.requires_grad_(True)
 
-    def _kept(self) -> list[tuple[str, Tensor]]:
-        return [(name, value) for name, value in self.weights.items() if not name.startswith("head.")]
+    def _kept(self, state: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
+        """What a model with this ``state`` begins with."""
+        if not self.keeps_head:
+            return [(name, value) for name, value in self.weights.items() if not name.startswith("head.")]
+        # What another kind of attention draws for itself has no place here.
+        drawn = {name for name in self.buffers if name not in state or state[name].shape != self.weights[name].shape}
+        return [(name, value) for name, value in self.weights.items() if name not in drawn]
+
+
+def _told(task: Task) -> str:
+    classes = "" if task.classes is None else f" with the classes {', '.join(task.classes[:5])}"
+    return f"{', '.join(task.names[:5])}{' and more' if len(task.names) > 5 else ''} ({task.kind}{classes})"
 
 
 def _refuse_own(folder: Path, config: ModelConfig) -> None:

@@ -78,6 +78,7 @@ def train(
     model: nn.Module | None = None,
     start: str | Path | None = None,
     freeze: bool = False,
+    attention: str | None = None,
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: Device = "auto",
@@ -104,6 +105,9 @@ def train(
             one row per graph, node or edge. A copy of it is trained.
         start: a run or a saved model to begin with instead of a preset: its weights, and a new head.
         freeze: with ``start``: train the new head alone.
+        attention: with ``start``, a run on the same targets: go on with another kind of attention (softmax, favor,
+            elu) and keep its head, as the paper makes TokenGT (Lap) + Performer. The recipe is then that of the run,
+            for a tenth of its epochs, unless settings say otherwise.
         settings: ``{"model.dim": 256, "training.epochs": 20}`` and the like.
         seed: of split, weights and training.
         device: auto, cpu or cuda.
@@ -124,6 +128,7 @@ def train(
         model=model,
         start=None if start is None else Path(start),
         freeze=freeze,
+        attention=attention,
         settings=dict(settings or {}),
         ensemble=options.ensemble,
         seed=seed,
@@ -178,7 +183,12 @@ def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predicto
     check_wishes(data, request.recipe, request.split)
     if request.resume and is_first_format(out):
         return Predictor.load(out, request.where.device, request.model), 0.0  # It is finished, or it would be refused.
-    start = None if request.start is None else Start.read(request.start, request.freeze)
+    start = None
+    if request.start is not None:
+        start = Start.read(request.start, request.freeze, keeps_head=request.attention is not None)
+        if request.attention is not None:
+            # What a person sets by hand is the last word.
+            request = replace(request, settings={**start.fine_tuning(request.attention), **request.settings})
     recipe = replace(request.recipe, split=request.split.column)
     if start is not None and start.policy is not None:
         # How large a molecule may be is the caller's to say: it decides which ones are read, and not how.

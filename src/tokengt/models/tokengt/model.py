@@ -1,6 +1,6 @@
 """TokenGT: identifiers, tokens, a plain Transformer, a head. Composition only."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt import config as configs
-from tokengt.attention import AttentionConfig, AttentionPlan, SoftmaxConfig
+from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention, SoftmaxConfig
 from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.store import Store
@@ -111,6 +111,11 @@ class TokenGTConfig(ModelConfig):
             "encoder.sparse_basis_residual": encoder.sparse_basis_residual,
         }
 
+    def attention_settings(self, kind: str) -> Mapping[str, Any]:
+        """As the paper fine-tunes TokenGT (Lap) + Performer: without stochastic depth and eigenvector dropout."""
+        settings = {"encoder.attention.kind": kind, "encoder.drop_path": 0.0}
+        return settings | ({"identifiers.dropout": 0.0} if isinstance(self.identifiers, LaplacianIds) else {})
+
     def describe(self) -> Description:
         encoder, ids, head = self.encoder, self.identifiers, self.head
         named = ids.kind if isinstance(ids, NoIds) else f"{ids.kind} {ids.dim}"
@@ -202,6 +207,13 @@ class TokenGT(Model):
             tokens, _, links = self._tokens(as_batch(batch), node_ids, generator, 0)
             return self.encoder.attention_weights(tokens.values, tokens.segments, links)
 
+    def attention_inputs(
+        self, batch: Any
+    ) -> tuple[TokenBatch, Iterator[tuple[MultiheadAttention, Float[Tensor, "tokens dim"]]]]:
+        """The tokens, and layer after layer its attention with the rows it is given: for maps that are not all kept."""
+        tokens, _, links = self._tokens(as_batch(batch), None, None, 0)
+        return tokens, self.encoder.attention_inputs(tokens.values, tokens.segments, links)
+
     def predict(
         self,
         batch: Any,
@@ -247,7 +259,8 @@ class TokenGT(Model):
         return with_merged_edges(graphs) if self._merges else graphs
 
     def sequence_rule(self) -> SequenceRule | None:
-        """None with FAVOR+, which counts its steps, and with the sparse basis, whose links differ in number."""
+        """None with FAVOR+, which counts its steps, and elu + 1; and with the sparse basis, whose links differ in
+        number."""
         config, tokens, encoder = self.config, self.config.tokens, self.config.encoder
         plain = isinstance(encoder.attention, SoftmaxConfig) and not encoder.sparse_basis_residual
         pairs = tokens.order == 2 and not tokens.hyperedges and not config.identifiers.first_order
@@ -276,7 +289,7 @@ class TokenGT(Model):
         return self.config.tokens.layout == "undirected"
 
     def set_attention(self, attention: AttentionConfig) -> None:
-        """Switch a trained model between softmax and FAVOR+; its weights stay."""
+        """Switch a trained model to another kind of attention; its weights stay."""
         self.encoder.configure_attention(attention)
         self.config = replace(self.config, encoder=replace(self.config.encoder, attention=attention))
 
