@@ -8,7 +8,7 @@ import tokengt
 
 PACKAGE = Path(tokengt.__file__).parent
 # These speak to people at a terminal: the command itself, what it prints of a run, and a command that the card shows.
-AT_A_TERMINAL = ("cli", "bench", "experiments", "workflow/describing.py", "training/card.py")
+AT_A_TERMINAL = ("cli", "bench", "experiments", "workflow/describing.py", "training/card.py", "training/tables.py")
 
 
 def _sentences(file: Path) -> list[str]:
