@@ -97,6 +97,7 @@ def test_launches_are_counted_by_who_asks_and_what_runs() -> None:
     assert counted == {"kernels": 3.0, "copies": 2.0, "launches": 3.0, "replays": 1.0}
 
 
+@pytest.mark.slow
 def test_the_way_through_without_a_gpu() -> None:
     """Both shares of a tiny batch are timed, and the gradients of the model are summed in a group of one."""
     base = BenchConfig(device="cpu", batch=8, steps=1, rounds=1, warmup=1, layers=1, dim=16, heads=2)
