@@ -462,3 +462,9 @@ def test_other_graphs_in_memory_do_not_go_on_with_a_run(tmp_path: Path) -> None:
     tokengt.train(graphs(0), tmp_path / "run", resume=True, **wishes)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="was begun with other settings: store_sha256"):
         tokengt.train(graphs(1), tmp_path / "run", resume=True, **wishes)  # type: ignore[arg-type]
+
+
+def test_half_weights_predict_in_float32_on_a_cpu() -> None:
+    """The weights of pretrained:gap are kept in half precision, in which a CPU would be five times as slow."""
+    member = load("pretrained:gap", device="cpu").members[0]
+    assert {parameter.dtype for parameter in member.model.parameters()} == {torch.float32}

@@ -298,7 +298,7 @@ def load(
 def _restored(home: Path, config: ModelConfig, given: nn.Module | None, device: torch.device) -> Model:
     """The trained model of a folder: built from its config, or a copy of the caller's own module with its weights."""
     if given is None:
-        return restore(config.build, read_weights(home), home, device)
+        return _in_fast_numbers(restore(config.build, read_weights(home), home, device), device)
     own = as_model(given)
     if isinstance(own.config, OwnConfig) and isinstance(config, OwnConfig) and own.config != config:
         same = own.config.name == config.name
@@ -308,7 +308,13 @@ def _restored(home: Path, config: ModelConfig, given: nn.Module | None, device: 
         raise ValueError(
             f"{home / CONFIG} describes a model of kind {config.kind!r}; leave out model=: it can be built"
         )
-    return restore(lambda: copy_of(own, None), read_weights(home), home, device)
+    return _in_fast_numbers(restore(lambda: copy_of(own, None), read_weights(home), home, device), device)
+
+
+def _in_fast_numbers(model: Model, device: torch.device) -> Model:
+    """On a CPU, which multiplies half precision slowly, the same weights in float32."""
+    half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model.parameters())
+    return model.float() if half and device.type == "cpu" else model
 
 
 def _texts(inputs: Any) -> list[Any] | None:
