@@ -25,7 +25,7 @@ from tokengt.kernels.tiles import Tiles
 from tokengt.ragged import Segments
 
 ITEMS = torch.zeros(3, 0, dtype=torch.int32)
-TILES = Tiles(ITEMS, ITEMS, torch.zeros(0, 4, dtype=torch.int64))
+TILES = Tiles(ITEMS, torch.zeros(0, 4, dtype=torch.int64))
 
 
 def test_without_a_gpu_pytorch_attends() -> None:

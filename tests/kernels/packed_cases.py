@@ -17,7 +17,7 @@ from tokengt.kernels.attend import tiled_attention
 from tokengt.kernels.heads import Heads
 from tokengt.kernels.packed_launch import interpreted, run_backward, run_forward
 from tokengt.kernels.packed_op import packed_attention_backward_op, packed_attention_op
-from tokengt.kernels.tiles import Tiling, choose_tiling, make_tiles
+from tokengt.kernels.tiles import StepTiles, Tiles, Tiling, choose_tiling, make_tiles
 from tokengt.ragged import Segments
 
 
@@ -147,7 +147,10 @@ def test_room_that_nothing_takes_changes_nothing() -> None:
     """Entries of length 0 in every bucket, the loop's as well."""
     heads, segments = Heads(3, 8, 8), segments_of([9, 16, 3, 1, 12, 40, 100])
     tiles = make_tiles(segments, Tiling((16, 32), 32))
-    roomy = tiles.in_room([size + 3 for size in tiles.sizes])
+    many, lengths = StepTiles.decide(Tiling((16, 32), 32), segments.host_lengths, 10**6), segments.host_lengths.numpy()
+    room = (many.needed(lengths[None]) + 3).tolist()
+    items = torch.from_numpy(many.items(segments.host[:-1].numpy()[None], lengths[None], room)[0])
+    roomy = Tiles(items.to(DEVICE), many.buckets(room))
     qkv, seed = rows(segments, heads), torch.tensor(3, device=DEVICE)
     results = []
     for used in (tiles, roomy):

@@ -4,7 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tokengt.kernels import support
 from tokengt.kernels import tiles as tiles_module
 from tokengt.kernels.cuts import make_cuts
 from tokengt.kernels.heads import Heads
-from tokengt.kernels.tiles import StepTiles, Tiling, choose_tiling, make_tiles, padded_width
+from tokengt.kernels.tiles import StepTiles, Tiles, Tiling, choose_tiling, make_tiles, padded_width
 from tokengt.ragged import Segments
 
 CASES = ["packed_cases.py", "favor_cases.py", "rows_cases.py", "build_cases.py", "../accelerate/fast_block_cases.py"]
@@ -81,19 +81,35 @@ def test_few_sequences_join_the_next_tile(lengths: list[int], held: list[int]) -
     assert [end - begin for *_, begin, end in tiles.buckets.tolist()] == held
 
 
+def sizes_of(tiles: Tiles) -> list[int]:
+    """Entries of every bucket."""
+    sizes: list[int] = (tiles.buckets[:, 3] - tiles.buckets[:, 2]).tolist()
+    return sizes
+
+
+def in_room(tiles: Tiles, room: Sequence[int]) -> Tiles:
+    """The same entries in buckets of these sizes, bucket by bucket; what is not taken has length 0."""
+    items, place = tiles.items.new_zeros(3, sum(room)), 0
+    for (_, _, begin, end), size in zip(tiles.buckets.tolist(), room, strict=True):
+        items[:, place : place + end - begin] = tiles.items[:, begin:end]
+        place += size
+    ends = torch.tensor(room).cumsum(0)
+    return Tiles(items, torch.stack((tiles.buckets[:, 0], tiles.buckets[:, 1], ends - torch.tensor(room), ends), 1))
+
+
 def test_room_is_what_is_left_of_a_bucket() -> None:
-    tiles = make_tiles(Segments.from_lengths(torch.tensor([20, 10, 70, 12])), Tiling((16, 32), 32))
-    assert tiles.sizes == [2, 1, 3]
-    assert tiles.host.tolist() == [[20, 100, 0, 30, 30, 30], [10, 12, 20, 70, 70, 70], [0, 0, 0, 0, 32, 64]]
-    roomy = tiles.in_room([3, 1, 5])
-    assert roomy.buckets.tolist() == [[16, 0, 0, 3], [32, 0, 3, 4], [32, 1, 4, 9]]
-    assert roomy.host.tolist() == [
+    """Of several steps and of one, worked out by hand."""
+    lengths, tiling = torch.tensor([20, 10, 70, 12]), Tiling((16, 32), 32)
+    tiles = make_tiles(Segments.from_lengths(lengths), tiling)
+    assert sizes_of(tiles) == [2, 1, 3]
+    assert tiles.items.tolist() == [[20, 100, 0, 30, 30, 30], [10, 12, 20, 70, 70, 70], [0, 0, 0, 0, 32, 64]]
+    many = StepTiles.decide(tiling, lengths, 5000)
+    assert many.buckets([3, 1, 5]).tolist() == [[16, 0, 0, 3], [32, 0, 3, 4], [32, 1, 4, 9]]
+    assert many.items(np.array([[0, 20, 30, 100]]), lengths.numpy()[None], [3, 1, 5])[0].tolist() == [
         [20, 100, 0, 0, 30, 30, 30, 0, 0],
         [10, 12, 0, 20, 70, 70, 70, 0, 0],
         [0, 0, 0, 0, 0, 32, 64, 0, 0],
     ]
-    assert torch.equal(roomy.items, roomy.host)
-    assert torch.equal(tiles.with_room([3, 1, 5]), roomy.host)
 
 
 TILINGS = st.sampled_from([Tiling(), Tiling((16,), 16), Tiling((16, 32, 64), 64), Tiling((32, 64, 128), 32)])
@@ -123,9 +139,9 @@ def test_tiles_of_many_steps_are_those_of_each(
     with mock.patch.object(tiles_module, "_with_company", lambda group, whole: torch.from_numpy(many.joins)[group]):
         for step, own in zip(items, lengths, strict=True):
             alone = make_tiles(Segments.from_lengths(torch.tensor(own)), tiling)
-            sizes.append(alone.sizes)
-            roomy = alone.in_room(room)
-            assert torch.equal(torch.from_numpy(step), roomy.host)
+            sizes.append(sizes_of(alone))
+            roomy = in_room(alone, room)
+            assert torch.equal(torch.from_numpy(step), roomy.items)
             assert torch.equal(buckets, roomy.buckets)
     assert needed.tolist() == np.array(sizes).max(0).tolist()
 
@@ -134,7 +150,7 @@ def test_tiles_of_many_steps_are_those_of_each(
 def test_many_programs_are_tiled_as_a_batch_is(usual: list[int], tiling: Tiling) -> None:
     lengths = torch.tensor(usual)
     many, alone = StepTiles.decide(tiling, lengths, 5000), make_tiles(Segments.from_lengths(lengths), tiling)
-    assert many.needed(lengths.numpy()[None]).tolist() == alone.sizes
+    assert many.needed(lengths.numpy()[None]).tolist() == sizes_of(alone)
 
 
 def test_few_programs_share_the_largest_tile() -> None:

@@ -22,7 +22,6 @@ from tokengt.attention.limits import refuse_large_maps, refuse_large_scores, war
 from tokengt.attention.plan import AttentionPlan, SoftmaxBackend, plan_softmax, takes_varlen
 from tokengt.kernels.attend import tiled_attention
 from tokengt.kernels.heads import Heads
-from tokengt.kernels.support import softmax_fits
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
 from tokengt.tracing import eager_only
 
@@ -179,10 +178,6 @@ class SoftmaxAttention(nn.Module):
         """How rows of this type will be attended to."""
         dropout = self.config.dropout if self.training else 0.0
         return plan_softmax(segments, self.heads, dtype, self.config.backend, dropout)
-
-    def may_plan_tiles(self, dtype: torch.dtype) -> bool:
-        """Whether :meth:`plan` may choose our own kernels for any sequences at all."""
-        return self.config.backend in ("auto", "triton") and softmax_fits(dtype, self.heads)
 
     def forward(
         self, qkv: Float[Tensor, "tokens width"], plan: AttentionPlan

@@ -36,40 +36,13 @@ class Tiling:
 class Tiles:
     """A batch cut for the softmax kernels: entries sorted by bucket, each a whole sequence or one tile of a long one.
 
-    ``items`` lies with the data: start row, length and first query of every entry; ``host`` is the same on the CPU.
+    ``items`` lies with the data: start row, length and first query of every entry.
     ``buckets`` holds tile size, whether it loops, first entry and end; it stays on the CPU, so that reading it never
     waits for a GPU, and is a tensor, so that a compiled model does not depend on its numbers.
     """
 
     items: Int[Tensor, "3 entries"]
-    host: Int[Tensor, "3 entries"]
     buckets: Int[Tensor, "buckets 4"]
-
-    @property
-    def sizes(self) -> list[int]:
-        """Entries of every bucket."""
-        sizes: list[int] = (self.buckets[:, 3] - self.buckets[:, 2]).tolist()
-        return sizes
-
-    def fit_into(self, room: Sequence[int]) -> bool:
-        """Whether buckets of these sizes hold the entries."""
-        sizes = self.sizes
-        return len(sizes) == len(room) and all(size <= place for size, place in zip(sizes, room, strict=True))
-
-    def with_room(self, room: Sequence[int]) -> Int[Tensor, "3 roomy"]:
-        """``host`` for buckets of these sizes; what is not taken has length 0."""
-        host = self.host.new_zeros(3, sum(room))
-        place = 0
-        for (_, _, begin, end), size in zip(self.buckets.tolist(), room, strict=True):
-            host[:, place : place + end - begin] = self.host[:, begin:end]
-            place += size
-        return host
-
-    def in_room(self, room: Sequence[int]) -> "Tiles":
-        """The same entries in buckets of these sizes: the kernels of other entries that fit are launched alike."""
-        host, ends = self.with_room(room), torch.tensor(room).cumsum(0)
-        buckets = torch.stack((self.buckets[:, 0], self.buckets[:, 1], ends - torch.tensor(room), ends), 1)
-        return Tiles(to_device(host, self.items.device), host, buckets)
 
 
 def padded_width(width: int) -> int:
@@ -122,7 +95,7 @@ def make_tiles(segments: Segments, tiling: Tiling) -> Tiles:
     bounds = torch.searchsorted(group, torch.arange(len(tiling.whole) + 2))
     sizes = torch.tensor([*((tile, 0) for tile in tiling.whole), (tiling.block, 1)])
     buckets = torch.cat((sizes, bounds[:-1, None], bounds[1:, None]), 1)
-    return Tiles(to_device(items, segments.offsets.device), items, buckets)
+    return Tiles(to_device(items, segments.offsets.device), buckets)
 
 
 @dataclass(frozen=True, eq=False)

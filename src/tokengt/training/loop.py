@@ -102,10 +102,9 @@ class Trainer:
         self.fingerprint, self.on_epoch, self.warn = fingerprint, on_epoch, warn
         self.progress = progress or Progress(config.epochs, quiet=True)
         self.model = model.double() if config.precision == "float64" else model
-        # The same weights run in a faster way, compiled and recorded where that is asked for and pays; otherwise this
-        # is the model itself.
-        # Row kernels outside of compiled code are for recorded steps. There a block leaves its bias to the next one, by
-        # when FSDP would have freed it.
+        # The same weights run in a faster way where there is one; otherwise this is the model itself. Row kernels
+        # outside of compiled code are for recorded steps: there a block leaves its bias to the next one, by when FSDP
+        # would have freed it.
         kernels = self.model.sequence_rule() is not None and not shards_weights(fabric)
         self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=kernels)
         self.forward = fabric.setup_module(Enveloped(self.fast, several=fabric.world_size > 1))

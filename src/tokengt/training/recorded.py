@@ -253,10 +253,8 @@ class RecordedSteps:
             tiles = None
             if self._tiles is not None:
                 columns = len(example) - -(-3 * sum(room) // 2)
-                items, host_items = (
-                    numbers[columns:].view(torch.int32)[: 3 * sum(room)].view(3, -1) for numbers in (row, host)
-                )
-                tiles = Tiles(items, host_items, self._tiles.buckets(room))
+                items = row[columns:].view(torch.int32)[: 3 * sum(room)].view(3, -1)
+                tiles = Tiles(items, self._tiles.buckets(room))
             self._buffers[level] = _Buffers((level, *room), row, Placement(frame, row, host), tiles)
         return self._buffers[level]
 
