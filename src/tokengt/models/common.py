@@ -18,6 +18,12 @@ from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
 from tokengt.ragged import Segments, segment_sum
 
 
+def check_heads(dim: int, num_heads: int) -> None:
+    """Refuse a width that heads cannot share evenly."""
+    if dim % num_heads:
+        raise ValueError(f"dim {dim} is no multiple of num_heads {num_heads}")
+
+
 @dataclass(frozen=True)
 class GraphModelConfig(ModelConfig):
     """Size, features and outputs of a model that reads the nodes and the edges of graphs; its subclasses are the kinds.

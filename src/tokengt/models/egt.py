@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, check_heads
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pairs import Pairs, check_distance, feed_forward, heads_in_buckets, out_of_heads
@@ -72,8 +72,7 @@ class EgtConfig(GraphModelConfig):
         return (HopDistances(self.max_distance),)
 
     def build(self) -> "Egt":
-        if self.dim % self.num_heads:
-            raise ValueError(f"dim {self.dim} is no multiple of num_heads {self.num_heads}")
+        check_heads(self.dim, self.num_heads)
         return Egt(self)
 
     def meanings(self) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, pooled
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, check_heads, pooled
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pyg import batch_norm, pyg_layers
@@ -58,8 +58,7 @@ class GpsConfig(GraphModelConfig):
         return (WalkReturns(self.walk_steps),)
 
     def build(self) -> "Gps":
-        if self.dim % self.num_heads:
-            raise ValueError(f"dim {self.dim} is no multiple of num_heads {self.num_heads}")
+        check_heads(self.dim, self.num_heads)
         return Gps(self)
 
     def meanings(self) -> Mapping[str, Any]:

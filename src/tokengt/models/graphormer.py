@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, check_heads
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pairs import Pairs, biased_attention, check_distance, feed_forward
@@ -73,8 +73,7 @@ class GraphormerConfig(GraphModelConfig):
         return (HopDistances(self.max_distance),)
 
     def build(self) -> "Graphormer":
-        if self.dim % self.num_heads:
-            raise ValueError(f"dim {self.dim} is no multiple of num_heads {self.num_heads}")
+        check_heads(self.dim, self.num_heads)
         return Graphormer(self)
 
     def meanings(self) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder
+from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, check_heads
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pairs import Pairs, check_distance, feed_forward, heads_in_buckets, out_of_heads
@@ -64,8 +64,7 @@ class GrpeConfig(GraphModelConfig):
         return (HOPS,)
 
     def build(self) -> "Grpe":
-        if self.dim % self.num_heads:
-            raise ValueError(f"dim {self.dim} is no multiple of num_heads {self.num_heads}")
+        check_heads(self.dim, self.num_heads)
         return Grpe(self)
 
     def meanings(self) -> Mapping[str, Any]:

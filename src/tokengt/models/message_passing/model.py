@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, pooled
+from tokengt.models.common import GraphModel, GraphModelConfig, check_heads, pooled
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.message_passing.rounds import GcnRound, gat_round, gin_round
@@ -109,8 +109,7 @@ class GatConfig(MessagePassingConfig):
     counts: ClassVar[tuple[str, ...]] = ("dim", "num_layers", "out_dim", "mlp_dim", "num_heads")
 
     def round(self) -> nn.Module:
-        if self.dim % self.num_heads:
-            raise ValueError(f"dim {self.dim} is no multiple of num_heads {self.num_heads}")
+        check_heads(self.dim, self.num_heads)
         return gat_round(self.dim, self.num_heads)
 
     def meanings(self) -> Mapping[str, Any]:
