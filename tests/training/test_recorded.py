@@ -41,6 +41,7 @@ ORF = {name: value for name, value in EXACT.items() if "identifiers" not in name
     "model.identifiers.dim": 6,
 }
 DIRECTED = {**EXACT, "model.tokens.layout": "directed"}
+MASKED = {"model.encoder.incidence": "alternate"}
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU and Triton")
@@ -114,6 +115,8 @@ def assert_same(one: Trainer, other: Trainer, tolerance: float = 1e-9) -> None:
     [
         ({}, EXACT),
         ({"clip": 0.0}, EXACT),
+        ({}, {**EXACT, **MASKED}),
+        ({"clip": 0.0}, {**DIRECTED, **MASKED}),
         ({"accumulate": 3}, EXACT),
         ({"accumulate": 7}, EXACT),  # More parts than graphs: some are empty.
         ({"ema": 0.9, "accumulate": 2}, EXACT),
@@ -126,6 +129,8 @@ def assert_same(one: Trainer, other: Trainer, tolerance: float = 1e-9) -> None:
     ids=[
         "plain",
         "unclipped",
+        "masked",
+        "masked, directed",
         "three parts",
         "empty parts",
         "average",
