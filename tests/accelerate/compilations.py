@@ -1,6 +1,7 @@
 """How often blocks are compiled. ``test_fast_encoder.py`` runs this, since the tests' type checks do not trace."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +20,11 @@ from tokengt.transformer import Encoder
 DIM = 48
 
 
-def make(layers: int) -> Encoder:
+def make(layers: int, **more: Any) -> Encoder:
     torch._dynamo.reset()
     counters.clear()
     rates = {"mlp_dropout": 0.1, "residual_dropout": 0.1, "drop_path": 0.2, "attention": SoftmaxConfig(dropout=0.1)}
-    return Encoder(DIM, EncoderConfig(num_layers=layers, num_heads=2, mlp_dim=8, input_norm=True, **rates))  # type: ignore[arg-type]
+    return Encoder(DIM, EncoderConfig(num_layers=layers, num_heads=2, mlp_dim=8, input_norm=True, **rates, **more))  # type: ignore[arg-type]
 
 
 def graphs() -> int:
@@ -58,9 +59,7 @@ copy_values.register_autograd(
 )
 
 
-def copied(
-    qkv: Tensor, tiles: Tiles, heads: Heads, *, dropout: float = 0.0, marks: Tensor | None = None
-) -> Tensor:
+def copied(qkv: Tensor, tiles: Tiles, heads: Heads, *, dropout: float = 0.0, marks: Tensor | None = None) -> Tensor:
     out: Tensor = copy_values(qkv, tiles.items, tiles.buckets, heads.count, heads.value)
     return out
 
@@ -85,7 +84,26 @@ def step(fast: FastEncoder, lengths: Sequence[int], room: Sequence[int] | None) 
         fast(x, segments, None, segments.starts).sum().backward()
 
 
+def masked_is_plain() -> None:
+    """Compiled, masked blocks give what plain ones do, and so do their gradients."""
+    encoder = make(3, incidence="alternate").eval()
+    fast = accelerate(encoder, device="cpu", backend="aot_eager").eval()
+    for lengths in ([3, 4], [5, 2, 6]):
+        segments = Segments.from_lengths(torch.tensor(lengths))
+        place = torch.arange(segments.total, dtype=torch.int32)
+        plan = encoder.plan(segments, torch.stack([place, place + 1], 1))
+        x = torch.randn(segments.total, DIM, requires_grad=True)
+        results = []
+        for each in (fast, encoder):
+            out = each(x, plan)
+            results.append((out, *torch.autograd.grad(out.square().sum(), [x, *encoder.parameters()])))
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(encoder(x, plan), make(3)(x, plan))
+
+
 def main() -> None:
+    masked_is_plain()
     assert compiled_of(2) == compiled_of(5) > 0
     # Entries are now as many as there are buckets (5), now as many as a row has numbers (48), now others.
     softmax.tiled_attention = copied

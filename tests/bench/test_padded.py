@@ -99,3 +99,8 @@ def test_favor_by_hand() -> None:
 def test_the_sparse_basis_residual_is_refused() -> None:
     with pytest.raises(ValueError, match="no sparse basis residual"):
         PaddedTokenGT(model(replace(ENCODER, sparse_basis_residual=True)))
+
+
+def test_masked_layers_are_refused() -> None:
+    with pytest.raises(ValueError, match="no masked layers"):
+        PaddedTokenGT(model(replace(ENCODER, incidence="alternate")))

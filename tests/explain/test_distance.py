@@ -2,6 +2,7 @@
 
 import itertools
 from collections import deque
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,9 +35,9 @@ def path(nodes: int) -> Graph:
     return Graph(num_nodes=nodes, edge_index=torch.cat([there, there.flip(0)], 1))
 
 
-def uniform_model(layers: int = 2, heads: int = 3, **tokens: object) -> TokenGT:
+def uniform_model(layers: int = 2, heads: int = 3, incidence: Any = "never", **tokens: object) -> TokenGT:
     """All weights are 0, so that every token attends to all alike."""
-    encoder = EncoderConfig(num_layers=layers, num_heads=heads)
+    encoder = EncoderConfig(num_layers=layers, num_heads=heads, incidence=incidence)
     config = TokenGTConfig(12, TokensConfig(**tokens), NoIds(), encoder, HeadConfig())  # type: ignore[arg-type]
     model = TokenGT(config).eval()
     set_all(model, 0.0)
@@ -51,6 +52,16 @@ def test_uniform_attention_on_a_path() -> None:
         found = attention_distance(uniform_model(layout="undirected", **specials), path(3))
         assert found.shape == (2, 3)
         np.testing.assert_allclose(found, 12 / 25, rtol=1e-6)
+
+
+def test_tokens_of_a_masked_layer_attend_to_none_at_a_distance() -> None:
+    """Tokens with a node in common are 0 hops apart. The second layer is as above; sizes differ, so some are padded."""
+    found = graph_distances(
+        uniform_model(layout="undirected", incidence="alternate"), GraphBatch.collate([path(3), path(40), path(38)])
+    ).hops
+    np.testing.assert_allclose(found[:, 0], 0, atol=1e-12)
+    np.testing.assert_allclose(found[0, 1], 12 / 25, rtol=1e-6)
+    assert (found[1:, 1] > 5).all()
 
 
 def test_two_tokens_per_bond_count_twice() -> None:

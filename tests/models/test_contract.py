@@ -188,6 +188,7 @@ def test_an_unknown_kind_is_named_with_those_there_are() -> None:
         {"encoder.num_heads": 4},
         {"encoder.activation": "relu"},
         {"encoder.sparse_basis_residual": True},
+        {"encoder.incidence": "alternate"},
         {"identifiers.which": "both_ends"},
     ],
 )
