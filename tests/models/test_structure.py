@@ -13,11 +13,22 @@ from torch import Tensor
 from tests.effects import Effects
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph, small_model, tokens_config
 from tests.structure.graph_families import path
-from tokengt import Graph, GraphBatch, IdentifierConfig, NoIds, StructureConfig, TokenGT, TokenGTConfig, TokensConfig
+from tokengt import (
+    FeatureSpec,
+    Graph,
+    GraphBatch,
+    IdentifierConfig,
+    NoIds,
+    StructureConfig,
+    TokenGT,
+    TokenGTConfig,
+    TokensConfig,
+)
 from tokengt.config import from_dict, to_dict
 from tokengt.data.store import Store
 from tokengt.models.tokengt.identifiers import DrawSource
 from tokengt.models.tokengt.structure import MOST_DEGREE, EigenpairSet, both_ways, spread
+from tokengt.presets import walks
 from tokengt.structure.facts import fact_of, with_facts
 from tokengt.structure.laplacian import laplacian_eigenvectors
 from tokengt.testing import permute_graph
@@ -123,12 +134,12 @@ def test_probabilities_are_spread() -> None:
 def test_one_token_for_both_directions_loses_only_the_direction(graph: Graph) -> None:
     """The larger probability is for every number of steps that of the same end, so the pair can be told back."""
     batch = GraphBatch.collate([graph])
-    walks = fact_of(batch, StructureConfig(walks=5).facts()[1])
-    there, back = walks.chunk(2, 1)
-    larger, smaller = both_ways(walks, "undirected").chunk(2, 1)
+    steps = fact_of(batch, StructureConfig(walks=5).facts()[1])
+    there, back = steps.chunk(2, 1)
+    larger, smaller = both_ways(steps, "undirected").chunk(2, 1)
     turned = torch.cat([back, there], 1)
-    assert torch.equal(both_ways(turned, "undirected"), both_ways(walks, "undirected"))
-    assert torch.equal(both_ways(walks, "directed"), walks)
+    assert torch.equal(both_ways(turned, "undirected"), both_ways(steps, "undirected"))
+    assert torch.equal(both_ways(steps, "directed"), steps)
     degree = fact_of(batch, StructureConfig(degree=True).facts()[0])
     forward = degree[batch.edge_index[0]] <= degree[batch.edge_index[1]]
     torch.testing.assert_close(torch.where(forward[:, None], there, back), larger, rtol=1e-6, atol=1e-7)
@@ -271,3 +282,17 @@ def test_a_hypergraph_is_refused_by_its_own_sentence() -> None:
     model = small_model(tokens=tokens_config(), structure=ALL)
     with pytest.raises(ValueError, match="4 hyperedges; this model was built without"):
         model(hypergraph())
+
+
+def test_the_presets_have_the_sizes_they_are_named_for() -> None:
+    """ZINC's models are compared below 500,000 parameters, with its 28 kinds of atoms and 4 of bonds."""
+    small, large = walks(), walks(large=True)
+    atoms, bonds = FeatureSpec(categories=(28,)), FeatureSpec(categories=(4,))
+    fitted = replace(small, tokens=replace(small.tokens, node_features=atoms, edge_features=bonds))
+    counts = [sum(p.numel() for p in TokenGT(each).parameters()) for each in (fitted, large)]
+    assert 400_000 < counts[0] < 500_000
+    assert 4_000_000 < counts[1] < 6_000_000
+    for each in (small, large):
+        # Whole steps can be recorded on a GPU.
+        assert TokenGT(each).sequence_rule() is not None
+        assert each.tokens.layout == "undirected"
