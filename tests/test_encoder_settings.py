@@ -220,3 +220,26 @@ def test_the_sparse_basis_adds_linked_rows_after_every_block_where_it_is_asked_f
                 by_hand = torch.cat([by_hand[:1] + by_hand[1:2] + by_hand[2:3], by_hand[1:]])
         torch.testing.assert_close(encoder(x, segments, links), encoder.final_norm(by_hand))
         torch.testing.assert_close([layer[0] for layer in encoder.attention_weights(x, segments, links)], maps)
+
+
+@effects.of(EncoderConfig, "incidence")
+def test_incidence_masks_the_first_block_the_third_and_so_on() -> None:
+    """Rows 0 and 1 share a mark, 1 and 2 another, 3 is alone and 4 is open: worked out by hand from their scores."""
+    x, segments = rows(), one_sequence(5)
+    marks = torch.tensor([[0, 0], [0, 1], [1, 2], [3, 3], [-1, -1]], dtype=torch.int32)
+    allowed = torch.tensor([[1, 1, 0, 0, 1], [1, 1, 1, 0, 1], [0, 1, 1, 0, 1], [0, 0, 0, 1, 1], [1, 1, 1, 1, 1]]) > 0
+    for asked, masked in (("never", [False] * 3), ("alternate", [True, False, True])):
+        encoder = encoder_of(num_layers=3, incidence=asked)
+        plan, by_hand, maps = encoder.plan(segments, marks), x, []
+        for block, own in zip(encoder.blocks, masked, strict=True):
+            assert isinstance(block, Block)
+            attention = block.attention
+            q, k, v = (part[None] for part in attention.qkv_proj(block.attention_norm(by_hand)).chunk(3, 1))
+            q, k, v = (part.view(5, 2, 3).transpose(0, 1) for part in (q, k, v))
+            scores = q @ k.transpose(1, 2) / math.sqrt(3)
+            weights = (scores.masked_fill(~allowed, -math.inf) if own else scores).softmax(-1)
+            maps.append(weights)
+            h = by_hand + attention.out_proj((weights @ v).transpose(0, 1).flatten(1))
+            by_hand = h + block.mlp(block.mlp_norm(h))
+        torch.testing.assert_close(encoder(x, plan), encoder.final_norm(by_hand))
+        torch.testing.assert_close([layer[0] for layer in encoder.attention_weights(x, plan)], maps)

@@ -34,6 +34,9 @@ class EncoderConfig:
         norm: LayerNorm before each branch; the paper's proofs have none.
         activation: activation of the MLP.
         sparse_basis_residual: after each block, every row adds the rows linked to it (the sparse equivariant basis).
+        incidence: "alternate" masks the first block, the third, and so on: there a token attends only to tokens that
+            share a mark with it, and to those without marks, which attend to all. TokenGT gives every token its two
+            endpoints as marks, and special tokens none. "never" masks no block.
     """
 
     num_layers: int = 4
@@ -51,6 +54,7 @@ class EncoderConfig:
     norm: bool = True
     activation: Literal["gelu", "relu"] = "gelu"
     sparse_basis_residual: bool = False
+    incidence: Literal["never", "alternate"] = "never"
 
     def __post_init__(self) -> None:
         if self.num_layers < 0 or self.num_heads < 1:
@@ -66,6 +70,8 @@ class EncoderConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
         if self.activation not in ("gelu", "relu"):
             raise ValueError(f"activation is {self.activation!r}; expected 'gelu' or 'relu'")
+        if self.incidence not in ("never", "alternate"):
+            raise ValueError(f"incidence is {self.incidence!r}; expected 'never' or 'alternate'")
 
     def head_widths(self, dim: int) -> tuple[int, int]:
         """d_H and d_v at this width."""
@@ -118,11 +124,11 @@ class Block(nn.Module):
 
     drop_rate: Tensor
 
-    def __init__(self, dim: int, config: EncoderConfig, drop_rate: float) -> None:
+    def __init__(self, dim: int, config: EncoderConfig, drop_rate: float, *, masked: bool = False) -> None:
         super().__init__()
         head_dim, value_dim = config.head_widths(dim)
         self.attention_norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
-        self.attention = MultiheadAttention(dim, config.num_heads, head_dim, value_dim, config.attention)
+        self.attention = MultiheadAttention(dim, config.num_heads, head_dim, value_dim, config.attention, masked=masked)
         self.mlp_norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
         self.mlp = Mlp(dim, config)
         self.dropout = Dropout(config.residual_dropout)

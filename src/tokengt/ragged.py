@@ -228,7 +228,10 @@ class Segments:
         Kept for the last type asked for, because all layers of a model ask for the same.
         """
         if self._biases is None or self._biases[0] != dtype:
-            self._biases = dtype, [None if b.mask is None else _bias(b.mask, dtype) for b in self.buckets]
+            self._biases = (
+                dtype,
+                [None if b.mask is None else as_bias(b.mask[:, None, None, :], dtype) for b in self.buckets],
+            )
         return self._biases[1]
 
     @property
@@ -272,8 +275,9 @@ def searched_ids(offsets: Int[Tensor, " bounds"], total: int) -> Int[Tensor, " r
     return torch.searchsorted(offsets[1:], torch.arange(total, device=offsets.device), right=True)
 
 
-def _bias(mask: Bool[Tensor, "sequences width"], dtype: torch.dtype) -> Float[Tensor, "sequences 1 1 width"]:
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)[:, None, None, :]
+def as_bias(mask: Bool[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
+    """What is added to scores so that ``mask`` says which of them count: 0, or minus infinity."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
 
 
 class _Reorder(torch.autograd.Function):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor, nn
 
 from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention, refuse_large_maps
@@ -34,16 +34,23 @@ class Encoder(nn.Module):
         self.input_norm = nn.LayerNorm(dim) if config.input_norm else nn.Identity()
         self.input_dropout = Dropout(config.input_dropout)
         rates = [config.drop_path * (layer + 1) / config.num_layers for layer in range(config.num_layers)]
-        self.blocks = nn.ModuleList([Block(dim, config, rate) for rate in rates])
+        masked = [config.incidence == "alternate" and layer % 2 == 0 for layer in range(config.num_layers)]
+        self.blocks = nn.ModuleList(
+            [Block(dim, config, rate, masked=own) for rate, own in zip(rates, masked, strict=True)]
+        )
         self.final_norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
 
-    def plan(self, segments: Segments) -> AttentionPlan:
-        """How all blocks attend to these sequences: made once per batch, under the autocast of the forward pass."""
+    def plan(self, segments: Segments, marks: Int32[Tensor, "tokens 2"] | None = None) -> AttentionPlan:
+        """How all blocks attend to these sequences: made once per batch, under the autocast of the forward pass.
+
+        ``marks`` say which rows may attend to which in masked blocks (:mod:`tokengt.attention.marks`).
+        """
         if not len(self.blocks):
             return AttentionPlan(segments)
-        block = self.blocks[0]  # All blocks have the same settings, so the plan of one serves them all.
+        # All blocks have the same settings, so the plan of one serves them all; it holds one for masked blocks too.
+        block = self.blocks[0]
         assert isinstance(block, Block)
-        return block.attention.plan(segments)
+        return block.attention.plan(segments, marks)
 
     def forward(
         self,
@@ -77,18 +84,20 @@ class Encoder(nn.Module):
         return out
 
     def attention_weights(
-        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
+        self, x: Float[Tensor, "tokens dim"], sequences: Segments | AttentionPlan, links: RowLinks | None = None
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
         """The maps of every layer and sequence: ``maps[layer][sequence]``."""
-        refuse_large_maps(segments, len(self.blocks) * self.config.num_heads, x.element_size())
-        layers = self.attention_inputs(x, segments, links)
-        return [attention.attention_weights(rows, segments) for attention, rows in layers]
+        plan = sequences if isinstance(sequences, AttentionPlan) else self.plan(sequences)
+        refuse_large_maps(plan.segments, len(self.blocks) * self.config.num_heads, x.element_size())
+        layers = self.attention_inputs(x, plan, links)
+        return [attention.attention_weights(rows, plan) for attention, rows in layers]
 
     def attention_inputs(
-        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
+        self, x: Float[Tensor, "tokens dim"], sequences: Segments | AttentionPlan, links: RowLinks | None = None
     ) -> Iterator[tuple[MultiheadAttention, Float[Tensor, "tokens dim"]]]:
         """The attention of every layer with the rows that it is given, one layer after another."""
-        plan, links = self.plan(segments), links if self.config.sparse_basis_residual else None
+        plan = sequences if isinstance(sequences, AttentionPlan) else self.plan(sequences)
+        links = links if self.config.sparse_basis_residual else None
         x = self.enter(x)
         for block in self.blocks:
             assert isinstance(block, Block)

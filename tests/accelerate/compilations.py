@@ -58,7 +58,9 @@ copy_values.register_autograd(
 )
 
 
-def copied(qkv: Tensor, tiles: Tiles, heads: Heads, *, dropout: float = 0.0) -> Tensor:
+def copied(
+    qkv: Tensor, tiles: Tiles, heads: Heads, *, dropout: float = 0.0, marks: Tensor | None = None
+) -> Tensor:
     out: Tensor = copy_values(qkv, tiles.items, tiles.buckets, heads.count, heads.value)
     return out
 

@@ -120,7 +120,7 @@ def test_weights_written_out_are_those_it_attends_with() -> None:
     torch.testing.assert_close(attention(x, segments), expected, rtol=1e-12, atol=1e-12)
     q, k, _ = (part[4:13].transpose(0, 1)[None] for part in attention.heads.split(attention.qkv_proj(x)))
     mask = torch.arange(9)[None] < 6
-    padded = attention.kernel.weights(q, k, mask)
+    padded = attention.kernel.weights(q, k, mask[:, None])
     assert bool((padded[..., 6:] == 0).all())
     torch.testing.assert_close(padded[..., :6, :6], attention.kernel.weights(q[..., :6, :], k[..., :6, :]))
 

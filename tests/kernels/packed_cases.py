@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tokengt.attention import AttentionPlan, MultiheadAttention, SoftmaxConfig, softmax_attention
+from tokengt.attention import AttentionPlan, MultiheadAttention, SoftmaxConfig, may_attend, softmax_attention
 from tokengt.attention.plan import plan_softmax
 from tokengt.kernels.attend import tiled_attention
 from tokengt.kernels.heads import Heads
@@ -56,23 +56,53 @@ def rows(segments: Segments, heads: Heads, dtype: torch.dtype = torch.float32) -
     return torch.randn(segments.total, heads.width, device=DEVICE).to(dtype)
 
 
-def reference(qkv: Tensor, segments: Segments, heads: Heads, factors: list[Tensor] | None = None) -> Tensor:
-    """softmax(Q K^T / sqrt(d)) V in the precision given, weights times ``factors``, [heads, n, n] per sequence."""
+def reference(
+    qkv: Tensor,
+    segments: Segments,
+    heads: Heads,
+    factors: list[Tensor] | None = None,
+    marks: Tensor | None = None,
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d)) V in the precision given, weights times ``factors``, [heads, n, n] per sequence.
+
+    With ``marks`` scores of rows that may not attend to each other count as minus infinity.
+    """
     widths = [heads.count * heads.key, heads.count * heads.key, heads.count * heads.value]
     q, k, v = (x.unflatten(1, (heads.count, -1)) for x in qkv.split(widths, 1))
     outputs = []
     for place, (start, stop) in enumerate(zip(segments.host[:-1].tolist(), segments.host[1:].tolist(), strict=True)):
-        weights = (torch.einsum("ihd,jhd->hij", q[start:stop], k[start:stop]) / math.sqrt(heads.key)).softmax(-1)
+        scores = torch.einsum("ihd,jhd->hij", q[start:stop], k[start:stop]) / math.sqrt(heads.key)
+        if marks is not None:
+            scores = scores.masked_fill(~may_attend(marks[start:stop]), -torch.inf)
+        weights = scores.softmax(-1)
         if factors is not None:
             weights = weights * factors[place]
         outputs.append(torch.einsum("hij,jhd->ihd", weights, v[start:stop]))
     return torch.cat(outputs)
 
 
-def attend(qkv: Tensor, segments: Segments, heads: Heads, dropout: float = 0.0, seed: Tensor | None = None) -> Tensor:
+def attend(
+    qkv: Tensor,
+    segments: Segments,
+    heads: Heads,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+    marks: Tensor | None = None,
+) -> Tensor:
     tiles = plan_softmax(segments, heads, qkv.dtype, "triton").tiles
     assert tiles is not None
-    return tiled_attention(qkv, tiles, heads, dropout=dropout, seed=seed)
+    return tiled_attention(qkv, tiles, heads, dropout=dropout, seed=seed, marks=marks)
+
+
+def chain_marks(segments: Segments) -> Tensor:
+    """Rows of every sequence in a chain, each sharing one mark with the next; a few, never the first ones, are open.
+
+    So most tiles of a long sequence have nothing that a query may attend to, the first ones among them.
+    """
+    place = torch.arange(segments.total, device=DEVICE)
+    marks = torch.stack([place, place + 1], 1)
+    marks[(segments.positions >= 150) & (place % 41 == 0)] = -1
+    return marks.int()
 
 
 def assert_close(found: Tensor, exact: Tensor, segments: Segments, tolerance: float) -> None:
@@ -110,6 +140,88 @@ def test_output_and_gradients_equal_float64(heads: Heads, dtype: torch.dtype, le
     assert exact.grad is not None
     assert_close(out, expected, segments, TOLERANCE[dtype])
     assert_close(leaf.grad, exact.grad, segments, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(
+    ("heads", "dtype", "lengths"),
+    [
+        (Heads(1, 24, 24), torch.float32, LENGTHS),
+        (Heads(1, 24, 24), torch.bfloat16, LENGTHS),
+        (Heads(2, 8, 12), torch.float16, FEW),
+        (Heads(1, 128, 128), torch.float32, [1, 16, 40]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["chain", "pairs"])
+def test_masked_output_and_gradients_equal_float64(
+    heads: Heads, dtype: torch.dtype, lengths: list[int], kind: str
+) -> None:
+    """Whole sequences and loops; rows with one partner, with many, and open ones."""
+    torch.seed()
+    segments = segments_of(lengths)
+    marks = chain_marks(segments)
+    if kind == "pairs":
+        marks = torch.randint(12, (segments.total, 2), device=DEVICE, dtype=torch.int32)
+        marks[segments.starts[segments.lengths > 0]] = -1
+    qkv = rows(segments, heads, dtype)
+    weights = torch.randn(segments.total, heads.count, heads.value, device=DEVICE).to(dtype)
+    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    out = attend(leaf, segments, heads, marks=marks)
+    expected = reference(exact, segments, heads, marks=marks)
+    (out * weights).sum().backward()
+    (expected * weights.double()).sum().backward()
+    assert leaf.grad is not None
+    assert exact.grad is not None
+    assert_close(out, expected, segments, TOLERANCE[dtype])
+    assert_close(leaf.grad, exact.grad, segments, TOLERANCE[dtype])
+
+
+def test_where_all_rows_share_a_mark_nothing_is_masked() -> None:
+    """With dropout: the mask changes no draw."""
+    heads, segments = Heads(2, 8, 8), segments_of([5, 40, 150])
+    qkv, seed = rows(segments, heads), torch.tensor(4, device=DEVICE)
+    marks = torch.stack([torch.full((195,), 7), torch.arange(195)], 1).int().to(DEVICE)
+    results = []
+    for given in (None, marks, torch.full_like(marks, -1)):
+        x = qkv.clone().requires_grad_()
+        out = attend(x, segments, heads, 0.3, seed, given)
+        out.square().sum().backward()
+        assert x.grad is not None
+        results.append((out.detach(), x.grad))
+    for out, grad in results[1:]:
+        assert (out - results[0][0]).abs().max() < 1e-6
+        assert (grad - results[0][1]).abs().max() < 1e-5
+
+
+def test_masked_dropout_gradients_go_through_the_same_mask() -> None:
+    dropout, heads, segments = 0.3, Heads(2, 24, 16), segments_of([1, 20, 64, 0, 150])
+    marks = chain_marks(segments)
+    kept = 1 / (1 - round(dropout * 2**16) / 2**16)
+    factors = [mask.double() * kept for mask in keep_masks(segments, 77, dropout)]
+    qkv = rows(segments, heads)
+    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    out = attend(leaf, segments, heads, dropout, torch.tensor(77, device=DEVICE), marks)
+    expected = reference(exact, segments, heads, factors, marks)
+    out.sum().backward()
+    expected.sum().backward()
+    assert leaf.grad is not None
+    assert exact.grad is not None
+    assert_close(out, expected, segments, TOLERANCE[torch.float32])
+    assert_close(leaf.grad, exact.grad, segments, TOLERANCE[torch.float32])
+
+
+def test_masked_rows_beyond_a_tile_are_written_and_none_beside() -> None:
+    """Outputs begin as NaN; sequences end in the middle of tiles, whose other rows have no marks."""
+    heads, segments = Heads(2, 24, 9), segments_of([0, 1, 17, 0, 33, 70])
+    tiles, marks = make_tiles(segments, Tiling((16, 32), 32)), chain_marks(segments)
+    qkv, seed = rows(segments, heads), torch.tensor(5, device=DEVICE)
+    out, sums, grad = (
+        torch.full(shape, torch.nan, device=DEVICE)
+        for shape in ((segments.total, 2, 9), (2, segments.total), (segments.total, heads.width))
+    )
+    run_forward(qkv, tiles.items, tiles.buckets, seed, heads, 0.2, out, sums, marks)
+    run_backward(qkv, out, torch.randn_like(out), sums, tiles.items, tiles.buckets, seed, heads, 0.2, grad, marks)
+    assert all(tensor.isfinite().all() for tensor in (out, sums, grad))
 
 
 def test_every_element_is_written_and_none_beside() -> None:
@@ -295,7 +407,8 @@ def test_operators_keep_pytorchs_rules() -> None:
     heads, tiles = Heads(1, 8, 8), make_tiles(segments, Tiling((16,), 16))
     qkv = rows(segments, heads)
     for seed, dropout in ((None, 0.0), (torch.tensor(4, device=DEVICE), 0.3)):
-        arguments = (tiles.items, tiles.buckets, seed, 1, 8, 8, dropout)
+        marks = None if seed is None else chain_marks(segments)
+        arguments = (tiles.items, tiles.buckets, seed, 1, 8, 8, dropout, marks)
         torch.library.opcheck(packed_attention_op, (qkv.clone().requires_grad_(), *arguments))
     out, sums = packed_attention_op(qkv, *arguments)
     # Its own gradient is not defined, and not asked for.
@@ -323,6 +436,17 @@ def test_module_equals_the_bucketed_path() -> None:
     calls = (softmax_attention(q, k, v, segments, backend=b) for b in ("bucketed", "triton"))
     by_kernels, expected = calls
     assert (by_kernels - expected).abs().max() < 1e-5
+    masked = MultiheadAttention(20, 3, 8, 12, SoftmaxConfig(), masked=True).to(DEVICE)
+    results = []
+    for backend in ("bucketed", "triton"):
+        masked.configure(SoftmaxConfig(backend=backend))
+        plan = masked.plan(segments, chain_marks(segments))
+        out = masked(x, plan)
+        assert (plan.masked is not None and plan.masked.tiles is not None) == (backend == "triton")
+        (gradient,) = torch.autograd.grad(out.square().sum(), masked.qkv_proj.weight)
+        results.append((out.detach(), gradient))
+    assert (results[0][0] - results[1][0]).abs().max() < 1e-5
+    assert (results[0][1] - results[1][1]).norm() < 1e-5 * results[0][1].norm()
     module.configure(SoftmaxConfig(backend="triton", dropout=0.5))
     assert not torch.equal(module(x, segments), module(x, segments))
     assert torch.equal(module.eval()(x, segments), module(x, segments))
@@ -333,7 +457,8 @@ def test_compiles_whole_and_once() -> None:
     from torch._dynamo.testing import CompileCounterWithBackend
 
     config = SoftmaxConfig(backend="triton", dropout=0.1)
-    modules = nn.ModuleList([MultiheadAttention(16, 2, 8, 8, config) for _ in range(2)]).to(DEVICE)
+    modules = nn.ModuleList([MultiheadAttention(16, 2, 8, 8, config, masked=masked) for masked in (True, False)])
+    modules.to(DEVICE)
     counter = CompileCounterWithBackend("aot_eager")
 
     def stack(x: Tensor, plan: AttentionPlan) -> Tensor:
@@ -344,7 +469,7 @@ def test_compiles_whole_and_once() -> None:
     compiled = torch.compile(stack, backend=counter, fullgraph=True)
     for number, lengths in enumerate([[5, 20], [9, 9, 30], [1, 2, 3], [130], [16, 0, 17]]):
         segments = segments_of(lengths)
-        plan = modules[0].plan(segments)  # type: ignore[operator]
+        plan = modules[0].plan(segments, chain_marks(segments))  # type: ignore[operator]
         x = torch.randn(segments.total, 16, device=DEVICE, requires_grad=True)
         compiled(x, plan).sum().backward()
         assert x.grad is not None

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tokengt.accelerate import Recorder, apply
 from tokengt.accelerate.fast_encoder import FastEncoder
-from tokengt.attention import softmax
+from tokengt.attention import may_attend, softmax
 from tokengt.data.frames import Frame
 from tokengt.kernels.heads import Heads
 from tokengt.kernels.tiles import StepTiles, Tiles, Tiling
@@ -59,7 +59,9 @@ def _step_tiles(self: FastEncoder, lengths: Int[Tensor, " sequences"], per_step:
     return StepTiles.decide(Tiling((16, 32), 16), lengths, 5000)
 
 
-def attend_by_tiles(qkv: Tensor, tiles: Tiles, heads: Heads, *, dropout: float = 0.0) -> Tensor:
+def attend_by_tiles(
+    qkv: Tensor, tiles: Tiles, heads: Heads, *, dropout: float = 0.0, marks: Tensor | None = None
+) -> Tensor:
     """What the kernels do, tile by tile; every row that has a sequence is written once."""
     assert dropout == 0
     query, key, value = heads.split(qkv)
@@ -73,7 +75,10 @@ def attend_by_tiles(qkv: Tensor, tiles: Tiles, heads: Heads, *, dropout: float =
                 part.transpose(0, 1)
                 for part in (query[start + first : start + stop], key[start:][:length], value[start:][:length])
             )
-            weights = (q @ k.transpose(1, 2) * heads.key**-0.5).softmax(-1)
+            scores = q @ k.transpose(1, 2) * heads.key**-0.5
+            if marks is not None:
+                scores = scores.masked_fill(~may_attend(marks[start:][:length])[first:stop], -torch.inf)
+            weights = scores.softmax(-1)
             rows.append(torch.arange(start + first, start + stop))
             outputs.append((weights @ v).transpose(0, 1))
     index = torch.cat(rows)

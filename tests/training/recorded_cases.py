@@ -139,6 +139,10 @@ def of_level(level: Level, layout: Any = "undirected") -> TokenGTConfig:
     return replace(MODEL, head=HeadConfig(level=level), tokens=replace(MODEL.tokens, layout=layout))
 
 
+def masked(model: TokenGTConfig) -> TokenGTConfig:
+    return replace(model, encoder=replace(model.encoder, incidence="alternate"))
+
+
 CASES: dict[str, tuple[dict[str, Any], TokenGTConfig, Level]] = {
     "plain": ({}, MODEL, "graph"),
     "compiled": ({"compile": True}, MODEL, "graph"),
@@ -159,6 +163,9 @@ CASES: dict[str, tuple[dict[str, Any], TokenGTConfig, Level]] = {
     "structure compiled": ({"compile": True}, STRUCTURED, "graph"),
     "directed structure": ({}, replace(STRUCTURED, tokens=DIRECTED.tokens), "graph"),
     "float32": ({"precision": "float32"}, MODEL, "graph"),
+    "masked": ({}, masked(MODEL), "graph"),
+    "masked directed nodes": ({}, masked(of_level("node", "directed")), "node"),
+    "masked compiled": ({"compile": True}, masked(MODEL), "graph"),
 }
 
 
@@ -232,14 +239,23 @@ def gradients(subject: Trainer, rounds: int) -> list[Tensor]:
 @pytest.mark.parametrize("rounds", [1, 4])
 @pytest.mark.parametrize(("precision", "tolerance"), [("auto", 4e-2), ("float32", 2e-4)])
 @pytest.mark.parametrize("layout", ["directed", "undirected"])
-@pytest.mark.parametrize("level", ["graph", "node", "edge"])
+@pytest.mark.parametrize(
+    ("level", "incidence"), [("graph", "never"), ("node", "never"), ("edge", "never"), ("graph", "alternate")]
+)
 def test_gradients_are_those_of_the_plain_loop(
-    level: Level, layout: Any, precision: Any, tolerance: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+    level: Level,
+    incidence: Any,
+    layout: Any,
+    precision: Any,
+    tolerance: float,
+    rounds: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Run as they are, or replayed; in two parts, which are added up."""
     replayed = rounds > 1
     config = replace(RECIPE, precision=precision, clip=0.0, weight_decay=0.0, accumulate=2, cuda_graphs=replayed)
-    model = replace(EXACT, head=HeadConfig(level=level), tokens=replace(EXACT.tokens, layout=layout))
+    encoder, tokens = replace(EXACT.encoder, incidence=incidence), replace(EXACT.tokens, layout=layout)
+    model = replace(EXACT, head=HeadConfig(level=level), tokens=tokens, encoder=encoder)
     subject = make(config, model, make_parts(level))
     found = gradients(subject, rounds)
     assert (recording(subject).recorder.replays > 0) == replayed

@@ -43,6 +43,7 @@ ORF = {name: value for name, value in EXACT.items() if "identifiers" not in name
 }
 DIRECTED = {**EXACT, "model.tokens.layout": "directed"}
 STRUCTURED = {**EXACT, "model.structure.walks": 3, "model.structure.degree": True}
+MASKED = {"model.encoder.incidence": "alternate"}
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU and Triton")
@@ -116,6 +117,8 @@ def assert_same(one: Trainer, other: Trainer, tolerance: float = 1e-9) -> None:
     [
         ({}, EXACT),
         ({"clip": 0.0}, EXACT),
+        ({}, {**EXACT, **MASKED}),
+        ({"clip": 0.0}, {**DIRECTED, **MASKED}),
         ({"accumulate": 3}, EXACT),
         ({"accumulate": 7}, EXACT),  # More parts than graphs: some are empty.
         ({"ema": 0.9, "accumulate": 2}, EXACT),
@@ -130,6 +133,8 @@ def assert_same(one: Trainer, other: Trainer, tolerance: float = 1e-9) -> None:
     ids=[
         "plain",
         "unclipped",
+        "masked",
+        "masked, directed",
         "three parts",
         "empty parts",
         "average",

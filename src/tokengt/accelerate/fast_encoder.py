@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor, nn
 
 from tokengt.accelerate.compiling import compiled, leave_sizes_open
@@ -51,12 +51,13 @@ class FastEncoder(nn.Module):
         """A copy, or what a pickle gives back, is a plain encoder: compiled code is of this one."""
         return _as_it_is, (self.plain,)
 
-    def plan(self, segments: Segments) -> AttentionPlan:
+    def plan(self, segments: Segments, marks: Int32[Tensor, "tokens 2"] | None = None) -> AttentionPlan:
         """As the plain encoder plans, or with the tiles that are :meth:`given`."""
         if self._tiles is None:
-            return self.plain.plan(segments)
+            return self.plain.plan(segments, marks)
         _ = segments.ids
-        return AttentionPlan(segments, tiles=self._tiles)
+        masked = None if marks is None else AttentionPlan(segments, tiles=self._tiles, marks=marks)
+        return AttentionPlan(segments, tiles=self._tiles, masked=masked)
 
     @contextmanager
     def given(self, tiles: Tiles) -> Iterator[None]:
@@ -126,14 +127,14 @@ class FastEncoder(nn.Module):
         return out
 
     def attention_weights(
-        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
+        self, x: Float[Tensor, "tokens dim"], sequences: Segments | AttentionPlan, links: RowLinks | None = None
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
-        return self.plain.attention_weights(x, segments, links)
+        return self.plain.attention_weights(x, sequences, links)
 
     def attention_inputs(
-        self, x: Float[Tensor, "tokens dim"], segments: Segments, links: RowLinks | None = None
+        self, x: Float[Tensor, "tokens dim"], sequences: Segments | AttentionPlan, links: RowLinks | None = None
     ) -> Iterator[tuple[MultiheadAttention, Float[Tensor, "tokens dim"]]]:
-        return self.plain.attention_inputs(x, segments, links)
+        return self.plain.attention_inputs(x, sequences, links)
 
     def configure_attention(self, config: AttentionConfig) -> None:
         self.plain.configure_attention(config)

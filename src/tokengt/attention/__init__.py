@@ -7,6 +7,7 @@ offsets say where each sequence begins.
 from tokengt.attention.elu import EluAttention, EluConfig, elu_attention
 from tokengt.attention.favor import FavorAttention, FavorConfig, draw_projection, favor_attention
 from tokengt.attention.limits import refuse_large_maps
+from tokengt.attention.marks import may_attend
 from tokengt.attention.multihead import AttentionConfig, MultiheadAttention, rename_old_keys
 from tokengt.attention.plan import AttentionPlan
 from tokengt.attention.softmax import SoftmaxAttention, SoftmaxConfig, attention_weights, softmax_attention
@@ -25,6 +26,7 @@ __all__ = [
     "draw_projection",
     "elu_attention",
     "favor_attention",
+    "may_attend",
     "refuse_large_maps",
     "rename_old_keys",
     "softmax_attention",

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tokengt.kernels.heads import Heads
-from tokengt.ragged import Segments
+from tokengt.ragged import Segments, as_bias
 
 _FORWARD: Any = torch._scaled_dot_product_flash_attention_for_cpu
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -28,39 +28,46 @@ def takes_bucketed(qkv: Float[Tensor, "tokens width"], heads: Heads, dropout: fl
 
 
 def bucketed_attention(
-    qkv: Float[Tensor, "tokens width"], segments: Segments, heads: Heads
+    qkv: Float[Tensor, "tokens width"],
+    segments: Segments,
+    heads: Heads,
+    masks: tuple[Bool[Tensor, "_ 1 _ _"], ...] | None = None,
 ) -> Float[Tensor, "tokens values"]:
-    """Attention of every sequence to itself, from rows [queries | keys | values], the heads side by side."""
+    """Attention of every sequence to itself, from rows [queries | keys | values], the heads side by side.
+
+    ``masks`` say for every bucket which rows may attend to which; None where all of a sequence may.
+    """
+    biases = segments.bucket_biases(qkv.dtype) if masks is None else [as_bias(mask, qkv.dtype) for mask in masks]
     if torch.is_grad_enabled() and qkv.requires_grad:
-        out: Tensor = _Attention.apply(qkv, segments, heads)  # type: ignore[no-untyped-call]
+        out: Tensor = _Attention.apply(qkv, segments, heads, biases)  # type: ignore[no-untyped-call]
         return out
-    return _joined([out for out, _ in _attend(_gathered(qkv, segments), segments, heads)], segments)
+    return _joined([out for out, _ in _attend(_gathered(qkv, segments), segments, heads, biases)], segments)
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, segments: Segments, heads: Heads) -> Tensor:
+    def forward(ctx: Any, qkv: Tensor, segments: Segments, heads: Heads, biases: list[Tensor | None]) -> Tensor:
         parts = _gathered(qkv, segments)
-        done = _attend(parts, segments, heads)
-        ctx.segments, ctx.heads = segments, heads
+        done = _attend(parts, segments, heads, biases)
+        ctx.segments, ctx.heads, ctx.biases = segments, heads, biases
         ctx.save_for_backward(*parts, *(tensor for pair in done for tensor in pair))
         return _joined([out for out, _ in done], segments)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         segments, heads = ctx.segments, ctx.heads
         saved: tuple[Tensor, ...] = ctx.saved_tensors
         parts, outs, sums = saved[:3], saved[3::2], saved[4::2]
-        scale, biases = heads.key**-0.5, segments.bucket_biases(grad.dtype)
+        scale = heads.key**-0.5
         windows = (_windows(rows, segments, heads) for rows in (_with_padding(grad, segments), *parts))
         found = [
             _BACKWARD(*rows, out, sums_of, 0.0, False, attn_mask=bias, scale=scale)
-            for *rows, out, sums_of, bias in zip(*windows, outs, sums, biases, strict=True)
+            for *rows, out, sums_of, bias in zip(*windows, outs, sums, ctx.biases, strict=True)
         ]
         # Of queries, of keys, and of values.
         grads = [_joined(list(of_buckets), segments) for of_buckets in zip(*found, strict=True)]
-        return torch.cat(grads, 1), None, None
+        return torch.cat(grads, 1), None, None, None
 
 
 def _gathered(qkv: Tensor, segments: Segments) -> tuple[Tensor, ...]:
@@ -72,9 +79,11 @@ def _gathered(qkv: Tensor, segments: Segments) -> tuple[Tensor, ...]:
     return parts if segments.in_order else tuple(part.index_select(0, segments.to_buckets) for part in parts)
 
 
-def _attend(parts: tuple[Tensor, ...], segments: Segments, heads: Heads) -> list[tuple[Tensor, Tensor]]:
+def _attend(
+    parts: tuple[Tensor, ...], segments: Segments, heads: Heads, biases: list[Tensor | None]
+) -> list[tuple[Tensor, Tensor]]:
     """The output of every bucket, and the logarithms of its sums, which the gradient needs."""
-    scale, biases = heads.key**-0.5, segments.bucket_biases(parts[0].dtype)
+    scale = heads.key**-0.5
     windows = (_windows(rows, segments, heads) for rows in parts)
     return [
         _FORWARD(*rows, 0.0, False, attn_mask=bias, scale=scale) for *rows, bias in zip(*windows, biases, strict=True)

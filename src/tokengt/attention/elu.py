@@ -101,9 +101,9 @@ class EluAttention(nn.Module):
         self,
         query: Float[Tensor, "sequences heads width head_dim"],
         key: Float[Tensor, "sequences heads width head_dim"],
-        mask: Bool[Tensor, "sequences width"] | None = None,
+        mask: Bool[Tensor, "sequences _ width"] | None = None,
     ) -> Float[Tensor, "sequences heads width width"]:
         """phi(Q) phi(K)^T, each row divided by its sum: what :meth:`forward` weighs values with, written out."""
         scores = elu_features(query, self.config.eps) @ elu_features(key, self.config.eps).transpose(2, 3)
-        scores = scores if mask is None else scores * mask[:, None, None, :]
+        scores = scores if mask is None else scores * mask[:, None]
         return scores / scores.sum(-1, keepdim=True)

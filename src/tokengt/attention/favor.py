@@ -200,7 +200,7 @@ class FavorAttention(nn.Module):
         self,
         query: Float[Tensor, "sequences heads width head_dim"],
         key: Float[Tensor, "sequences heads width head_dim"],
-        mask: Bool[Tensor, "sequences width"] | None = None,
+        mask: Bool[Tensor, "sequences _ width"] | None = None,
     ) -> Float[Tensor, "sequences heads width width"]:
         """The softmax weights that the features approximate; :meth:`forward` computes no weights."""
         return softmax_weights(query, key, mask)

@@ -5,12 +5,15 @@ every layer. So the decision is made before, in plain Python, and passed to ever
 :class:`AttentionPlan`.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+from jaxtyping import Bool, Int32
 from torch import Tensor
 
+from tokengt.attention.marks import bucket_masks
 from tokengt.kernels import support
 from tokengt.kernels.cuts import Cuts, make_cuts
 from tokengt.kernels.heads import Heads
@@ -40,19 +43,33 @@ class AttentionPlan:
         tiles: how our softmax kernels take them; None where PyTorch attends.
         cuts: how our FAVOR+ kernels take them; None where PyTorch attends.
         dtype: the type of rows that tiles or cuts were made for; None without them.
+        marks: which rows may attend to which, see :mod:`tokengt.attention.marks`; None where all may.
+        masks: the same written out for the buckets of sequences, where PyTorch attends.
+        masked: how masked layers attend, where there are any; all else here is of the other layers.
     """
 
     segments: Segments
     tiles: Tiles | None = None
     cuts: Cuts | None = None
     dtype: torch.dtype | None = None
+    marks: Int32[Tensor, "tokens 2"] | None = None
+    masks: tuple[Bool[Tensor, "_ 1 _ _"], ...] | None = None
+    masked: "AttentionPlan | None" = None
 
 
 @eager_only
 def plan_softmax(
-    segments: Segments, heads: Heads, dtype: torch.dtype, backend: SoftmaxBackend, dropout: float = 0.0
+    segments: Segments,
+    heads: Heads,
+    dtype: torch.dtype,
+    backend: SoftmaxBackend,
+    dropout: float = 0.0,
+    marks: Int32[Tensor, "tokens 2"] | None = None,
 ) -> AttentionPlan:
     """Tiles where our own kernels are asked for, or apply on this GPU and are the fastest at this ``dropout``.
+
+    With ``marks`` also a plan for masked layers. There our kernels attend wherever they run, however long the sequences
+    are: PyTorch's kernels for packed rows take no mask, and its other ones want it written out.
 
     Raises:
         ImportError: the backend is "triton", and it is not installed.
@@ -61,19 +78,25 @@ def plan_softmax(
     device = segments.offsets.device
     if backend == "triton":
         _refuse_unfit(device, dtype, heads)
-        applies = True
+        takes = applies = True
     else:
-        applies = (
+        takes = (
             backend == "auto"
             and device.type == "cuda"
             and support.softmax_fits(dtype, heads)
-            and 0 < _usual_length(segments) <= longest_tiled(heads, dropout)
+            and 0 < _usual_length(segments) <= (longest_tiled(heads, dropout) if marks is None else math.inf)
             and support.softmax_works(device)
         )
-    if not applies:
-        return AttentionPlan(segments)
-    tiles = make_tiles(segments, choose_tiling(heads.key, heads.value, dtype.itemsize))
-    return AttentionPlan(segments, tiles=tiles, dtype=dtype)
+        applies = takes and _usual_length(segments) <= longest_tiled(heads, dropout)
+    ours = AttentionPlan(segments)
+    if takes:
+        tiles = make_tiles(segments, choose_tiling(heads.key, heads.value, dtype.itemsize))
+        ours = AttentionPlan(segments, tiles=tiles, dtype=dtype)
+    plan = ours if applies else AttentionPlan(segments)
+    if marks is None:
+        return plan
+    masks = None if takes else bucket_masks(marks, segments, dtype)
+    return replace(plan, masked=replace(ours, marks=marks, masks=masks))
 
 
 def longest_tiled(heads: Heads, dropout: float) -> int:

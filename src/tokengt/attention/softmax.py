@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int32
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -40,14 +40,20 @@ def softmax_attention(
     *,
     dropout: float = 0.0,
     backend: SoftmaxBackend = "auto",
+    masks: tuple[Bool[Tensor, "_ 1 _ _"], ...] | None = None,
 ) -> Float[Tensor, "tokens heads value_dim"]:
     """Attention of every sequence to itself.
 
     ``dropout`` zeroes attention weights with that probability (give 0 outside training). On a CPU, and in float64, it
     needs the scores written out, so what is too long for that is refused with a ValueError; elsewhere memory is linear
     in tokens and only the work is quadratic.
+
+    ``masks`` say for every bucket of sequences which rows may attend to which (:func:`tokengt.attention.marks`), and
+    leave out padding; None where all may. Of the backends, "bucketed" alone can mask.
     """
     heads = Heads(query.shape[1], query.shape[2], value.shape[2])
+    if masks is not None:
+        backend = "bucketed"
     if backend == "triton":
         warn_of_work(segments, heads, query.device)
         tiles = plan_softmax(segments, heads, query.dtype, backend).tiles
@@ -62,7 +68,7 @@ def softmax_attention(
         warn_of_work(segments, heads, query.device)
     if takes_varlen(backend, heads, query.dtype, query.device, dropout):
         return _varlen(query, key, value, segments)
-    return _bucketed(query, key, value, segments, dropout)
+    return _bucketed(query, key, value, segments, dropout, masks)
 
 
 def attention_weights(
@@ -82,17 +88,24 @@ def attention_weights(
 def softmax_weights(
     query: Float[Tensor, "sequences heads width head_dim"],
     key: Float[Tensor, "sequences heads width head_dim"],
-    mask: Bool[Tensor, "sequences width"] | None = None,
+    mask: Bool[Tensor, "sequences _ width"] | None = None,
 ) -> Float[Tensor, "sequences heads width width"]:
-    """alpha of sequences of one width, padded where ``mask`` says so: no row attends to padding."""
+    """alpha of sequences of one width: no row attends where ``mask`` [sequences, 1 or width, width] is False."""
     scores = query @ key.transpose(2, 3) * query.shape[3] ** -0.5
     if mask is not None:
-        scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
+        scores = scores.masked_fill(~mask[:, None], -torch.inf)
     weights: Tensor = scores.softmax(-1)
     return weights
 
 
-def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropout: float) -> Tensor:
+def _bucketed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    segments: Segments,
+    dropout: float,
+    masks: tuple[Tensor, ...] | None,
+) -> Tensor:
     scale, width = query.shape[2] ** -0.5, value.shape[2]
     # The kernels of SDPA that write no scores want one width for all three. Columns of zeros change neither the scores
     # nor the values.
@@ -100,8 +113,9 @@ def _bucketed(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dro
     widened = (x if x.shape[2] == common else F.pad(x, (0, common - x.shape[2])) for x in (query, key, value))
     parts = (into_buckets(x, segments) for x in widened)
     outputs = []
-    for bucket, *qkv in zip(segments.buckets, *parts, strict=True):
+    for place, (bucket, *qkv) in enumerate(zip(segments.buckets, *parts, strict=True)):
         mask = None if bucket.mask is None else bucket.mask[:, None, None, :]
+        mask = mask if masks is None else masks[place]
         q, k, v = (x.transpose(1, 2) for x in qkv)
         output = _attend(q, k, v, mask, dropout, scale)
         outputs.append(output.transpose(1, 2)[..., :width])
@@ -112,7 +126,7 @@ def fused_attention(
     query: Float[Tensor, "sequences heads width head_dim"],
     key: Float[Tensor, "sequences heads width head_dim"],
     value: Float[Tensor, "sequences heads width value_dim"],
-    mask: Bool[Tensor, "sequences 1 1 width"] | None,
+    mask: Bool[Tensor, "sequences 1 _ width"] | None,
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Float[Tensor, "sequences heads width value_dim"]:
@@ -174,10 +188,12 @@ class SoftmaxAttention(nn.Module):
         super().__init__()
         self.config, self.heads = config, heads
 
-    def plan(self, segments: Segments, dtype: torch.dtype) -> AttentionPlan:
-        """How rows of this type will be attended to."""
+    def plan(
+        self, segments: Segments, dtype: torch.dtype, marks: Int32[Tensor, "tokens 2"] | None = None
+    ) -> AttentionPlan:
+        """How rows of this type will be attended to, in masked layers by ``marks``."""
         dropout = self.config.dropout if self.training else 0.0
-        return plan_softmax(segments, self.heads, dtype, self.config.backend, dropout)
+        return plan_softmax(segments, self.heads, dtype, self.config.backend, dropout, marks)
 
     def forward(
         self, qkv: Float[Tensor, "tokens width"], plan: AttentionPlan
@@ -185,19 +201,21 @@ class SoftmaxAttention(nn.Module):
         dropout = self.config.dropout if self.training else 0.0
         if plan.tiles is not None:
             # These kernels read the rows of the linear layer as they are, and write one gradient for all of them.
-            return tiled_attention(qkv, plan.tiles, self.heads, dropout=dropout)
+            return tiled_attention(qkv, plan.tiles, self.heads, dropout=dropout, marks=plan.marks)
         # A backend that is asked for by name and cannot be used here is refused below.
         if self.config.backend in ("auto", "bucketed") and takes_bucketed(qkv, self.heads, dropout):
             warn_of_work(plan.segments, self.heads, qkv.device)
-            return bucketed_attention(qkv, plan.segments, self.heads).view(len(qkv), self.heads.count, self.heads.value)
+            out = bucketed_attention(qkv, plan.segments, self.heads, plan.masks)
+            return out.view(len(qkv), self.heads.count, self.heads.value)
         query, key, value = self.heads.split(qkv)
-        return softmax_attention(query, key, value, plan.segments, dropout=dropout, backend=self.config.backend)
+        backend, masks = self.config.backend, plan.masks
+        return softmax_attention(query, key, value, plan.segments, dropout=dropout, backend=backend, masks=masks)
 
     def weights(
         self,
         query: Float[Tensor, "sequences heads width head_dim"],
         key: Float[Tensor, "sequences heads width head_dim"],
-        mask: Bool[Tensor, "sequences width"] | None = None,
+        mask: Bool[Tensor, "sequences _ width"] | None = None,
     ) -> Float[Tensor, "sequences heads width width"]:
         """:func:`softmax_weights`, without dropout."""
         return softmax_weights(query, key, mask)

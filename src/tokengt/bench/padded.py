@@ -30,6 +30,8 @@ class PaddedTokenGT(nn.Module):
             raise ValueError(
                 "the padded reference has no sparse basis residual; set encoder.sparse_basis_residual=False"
             )
+        if model.config.encoder.incidence != "never":
+            raise ValueError("the padded reference has no masked layers; set encoder.incidence='never'")
         self.model = model
         # All blocks go through one function, as in the accelerated model, so that one compilation serves them all.
         self._block = compiled(padded_block, dynamic=True) if compile else padded_block

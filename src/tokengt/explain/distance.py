@@ -15,7 +15,7 @@ from jaxtyping import Float, Float64, Int, Int16
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tokengt.attention import FavorConfig, MultiheadAttention, refuse_large_maps
+from tokengt.attention import FavorConfig, MultiheadAttention, may_attend, refuse_large_maps
 from tokengt.batch import GraphBatch
 from tokengt.interop.pyg import as_batch
 from tokengt.models.contract import Model
@@ -154,6 +154,7 @@ def _of_layer(
 ) -> Float64[Tensor, "sequences heads"]:
     """The distances of all heads, sequences in the order of their buckets; few enough at once to fit into memory."""
     query, key, _ = attention.heads.split(attention.qkv_proj(rows))
+    ends = tokens.endpoints if attention.masked else None
     parts = (into_buckets(x, tokens.segments) for x in (query, key))
     found = []
     for bucket, q, k, distance in zip(tokens.segments.buckets, *parts, between, strict=True):
@@ -162,7 +163,10 @@ def _of_layer(
         heads = max(1, _AT_ONCE // (width * min(len(q), sequences)))
         for start in range(0, len(q), sequences):
             some = slice(start, start + sequences)
-            mask = None if bucket.mask is None else bucket.mask[some]
+            mask = None if bucket.mask is None else bucket.mask[some, None]
+            if ends is not None:
+                shared = may_attend(ends[bucket.rows[some]])
+                mask = shared if mask is None else shared & mask
             found.append(
                 torch.cat(
                     [

@@ -1,7 +1,7 @@
 """The attention kernels as functions of tensors. Importing this needs no Triton; calling it does."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 from tokengt.kernels.cuts import Cuts
@@ -16,8 +16,11 @@ def tiled_attention(
     *,
     dropout: float = 0.0,
     seed: Int[Tensor, ""] | None = None,
+    marks: Int32[Tensor, "tokens 2"] | None = None,
 ) -> Float[Tensor, "tokens heads value"]:
     """Exact softmax attention of every sequence to itself.
+
+    With ``marks`` two rows attend to each other where they have a mark in common, or where either has none (-1).
 
     ``dropout`` zeroes attention weights with that probability. ``seed`` (one int64, where the data lies) decides which
     ones, and is drawn from PyTorch's generator when it is None: two calls with the same seed drop the same weights.
@@ -29,7 +32,7 @@ def tiled_attention(
     elif seed is None:
         seed = torch.randint(2**62, (), device=qkv.device)
     sizes = (heads.count, heads.key, heads.value)
-    out, _ = packed_attention_op(qkv, tiles.items, tiles.buckets, seed, *sizes, dropout)
+    out, _ = packed_attention_op(qkv, tiles.items, tiles.buckets, seed, *sizes, dropout, marks)
     assert isinstance(out, Tensor)
     return out
 

@@ -7,6 +7,9 @@ that neighbouring programs read the same cache lines. ``items`` holds a start ro
 entry of the tiles; an entry of length 0 is room that nothing has taken. Scores are in base 2 (``scale`` carries
 log2 e), and so are the saved log-sum-exps, [heads, tokens].
 
+MASKED kernels also read ``marks``, two numbers per row: two rows attend to each other where they have one in common, or
+where either has none (-1). Every row has its own marks in common with itself, so that no softmax is empty.
+
 Every sum is in float32, and float32 factors are multiplied as two TF32 parts each (PRECISION). No program adds to
 memory that another one writes: results are the same in every run.
 """
@@ -69,18 +72,35 @@ def _keep(seed, head, query, first, threshold, TILE: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _weights(q, k, log_sum, key, length, scale, PRECISION: tl.constexpr):
-    """softmax weights from the saved log-sum-exp; zero for keys beyond the sequence."""
+def _marks(marks, row, length):
+    """The two marks of some rows; rows beyond the sequence have none, so that they attend to something."""
+    inside = row < length
+    return tl.load(marks + 2 * row, mask=inside, other=-1), tl.load(marks + 2 * row + 1, mask=inside, other=-1)
+
+
+@triton.jit
+@no_type_check
+def _shared(a, b, c, d):
+    """[queries, keys] which queries with the marks a, b may attend to which keys with the marks c, d."""
+    first, second, one, other = a[:, None], b[:, None], c[None, :], d[None, :]
+    equal = (first == one) | (first == other) | (second == one) | (second == other)
+    return equal | (first < 0) | (one < 0)
+
+
+@triton.jit
+@no_type_check
+def _weights(q, k, log_sum, inside, scale, PRECISION: tl.constexpr):
+    """softmax weights from the saved log-sum-exp; zero for keys that are not ``inside``."""
     scores = _dot(q, tl.trans(k), PRECISION) * scale
-    return tl.exp2(tl.where((key < length)[None, :], scores, float("-inf")) - log_sum[:, None])
+    return tl.exp2(tl.where(inside, scores, float("-inf")) - log_sum[:, None])
 
 
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def forward_whole(
-    qkv, out, log_sums, items, seed, entry, entries, tokens, scale, threshold, rescale,
+    qkv, out, log_sums, items, seed, marks, entry, entries, tokens, scale, threshold, rescale,
     HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    TILE: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    TILE: tl.constexpr, DROPOUT: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """A whole sequence in one tile."""
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
@@ -95,7 +115,11 @@ def forward_whole(
     k = _load(base + (HEADS + head) * KEY, row, length, STRIDE, KEY, KEY_PAD)
     v = _load(base + 2 * HEADS * KEY + head * VALUE, row, length, STRIDE, VALUE, VALUE_PAD)
     scores = _dot(q, tl.trans(k), PRECISION) * scale
-    scores = tl.where((row < length)[None, :], scores, float("-inf"))
+    inside = (row < length)[None, :]
+    if MASKED:
+        first, second = _marks(marks + 2 * start, row, length)
+        inside = inside & _shared(first, second, first, second)
+    scores = tl.where(inside, scores, float("-inf"))
     top = tl.max(scores, 1)
     weights = tl.exp2(scores - top[:, None])
     total = tl.sum(weights, 1)
@@ -111,9 +135,9 @@ def forward_whole(
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def backward_whole(
-    qkv, grad_out, log_sums, grad_qkv, items, seed, entry, entries, tokens, scale, threshold, rescale,
+    qkv, grad_out, log_sums, grad_qkv, items, seed, marks, entry, entries, tokens, scale, threshold, rescale,
     HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    TILE: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    TILE: tl.constexpr, DROPOUT: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """All three gradients of a whole sequence; the weights are computed again."""
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
@@ -130,7 +154,11 @@ def backward_whole(
     v = _load(base + 2 * HEADS * KEY + head * VALUE, row, length, STRIDE, VALUE, VALUE_PAD)
     g = _load(grad_out + (start * HEADS + head) * VALUE, row, length, HEADS * VALUE, VALUE, VALUE_PAD)
     log_sum = tl.load(log_sums + head.to(tl.int64) * tokens + start + row, mask=row < length, other=0.0)
-    weights = _weights(q, k, log_sum, row, length, scale, PRECISION)
+    inside = (row < length)[None, :]
+    if MASKED:
+        first, second = _marks(marks + 2 * start, row, length)
+        inside = inside & _shared(first, second, first, second)
+    weights = _weights(q, k, log_sum, inside, scale, PRECISION)
     grad_weights = _dot(g, tl.trans(v), PRECISION)
     used = weights
     if DROPOUT:
@@ -151,9 +179,9 @@ def backward_whole(
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def forward_looped(
-    qkv, out, log_sums, items, seed, entry, entries, tokens, scale, threshold, rescale,
+    qkv, out, log_sums, items, seed, marks, entry, entries, tokens, scale, threshold, rescale,
     HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    TILE: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    TILE: tl.constexpr, DROPOUT: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of a long sequence; a loop over its key tiles with the online softmax."""
     STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
@@ -167,17 +195,28 @@ def forward_looped(
     # Pointers are moved on from tile to tile, because 64-bit offsets for every element would fill the registers.
     keys = qkv + start * STRIDE + (HEADS + head) * KEY
     values = qkv + start * STRIDE + 2 * HEADS * KEY + head * VALUE
+    if MASKED:
+        key_marks = marks + 2 * start
     start += tile
     left = length - tile
     q = _load(qkv + start * STRIDE + head * KEY, row, left, STRIDE, KEY, KEY_PAD)
     top = tl.full((TILE,), float("-inf"), tl.float32)
+    if MASKED:
+        mark_a, mark_b = _marks(marks + 2 * start, row, left)
+        # A query may have no key in the first tiles, and minus infinity minus itself is no number.
+        top = tl.full((TILE,), -1e30, tl.float32)
     total = tl.zeros((TILE,), tl.float32)
     result = tl.zeros((TILE, VALUE_PAD), tl.float32)
     for first in range(0, length, TILE):
         k = _load(keys, row, length - first, STRIDE, KEY, KEY_PAD)
         v = _load(values, row, length - first, STRIDE, VALUE, VALUE_PAD)
         scores = _dot(q, tl.trans(k), PRECISION) * scale
-        scores = tl.where((row < length - first)[None, :], scores, float("-inf"))
+        inside = (row < length - first)[None, :]
+        if MASKED:
+            mark_c, mark_d = _marks(key_marks, row, length - first)
+            inside = inside & _shared(mark_a, mark_b, mark_c, mark_d)
+            key_marks += 2 * TILE
+        scores = tl.where(inside, scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.exp2(scores - higher[:, None])
         shrink = tl.exp2(top - higher)
@@ -198,9 +237,9 @@ def forward_looped(
 @triton.jit(do_not_specialize=_VARIES)
 @no_type_check
 def backward_looped(
-    qkv, out, grad_out, log_sums, grad_qkv, items, seed, entry, entries, tokens, scale, threshold, rescale,
+    qkv, out, grad_out, log_sums, grad_qkv, items, seed, marks, entry, entries, tokens, scale, threshold, rescale,
     HEADS: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr,
-    TILE: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    TILE: tl.constexpr, DROPOUT: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of a long sequence, first as keys against every query tile, then as queries against every key tile.
 
@@ -226,13 +265,21 @@ def backward_looped(
     results = out + (begin * HEADS + head) * VALUE
     grads = grad_out + (begin * HEADS + head) * VALUE
     sums = log_sums + head.to(tl.int64) * tokens + begin
+    if MASKED:
+        mark_a, mark_b = _marks(marks + 2 * start, row, left)
+        their_marks = marks + 2 * begin
     for first in range(0, length, TILE):
         q = _load(queries, row, length - first, STRIDE, KEY, KEY_PAD)
         g = _load(grads, row, length - first, HEADS * VALUE, VALUE, VALUE_PAD)
         o = _load(results, row, length - first, HEADS * VALUE, VALUE, VALUE_PAD)
         delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
         log_sum = tl.load(sums + row, mask=row < length - first, other=0.0)
-        weights = _weights(q, k, log_sum, row, left, scale, PRECISION)
+        inside = (row < left)[None, :]
+        if MASKED:
+            mark_c, mark_d = _marks(their_marks, row, length - first)
+            inside = inside & _shared(mark_c, mark_d, mark_a, mark_b)
+            their_marks += 2 * TILE
+        weights = _weights(q, k, log_sum, inside, scale, PRECISION)
         grad_weights = _dot(g, tl.trans(v), PRECISION)
         used = weights
         if DROPOUT:
@@ -258,10 +305,17 @@ def backward_looped(
     grad_q = tl.zeros((TILE, KEY_PAD), tl.float32)
     keys = qkv + begin * STRIDE + (HEADS + head) * KEY
     values = qkv + begin * STRIDE + 2 * HEADS * KEY + head * VALUE
+    if MASKED:
+        their_marks = marks + 2 * begin
     for first in range(0, length, TILE):
         k = _load(keys, row, length - first, STRIDE, KEY, KEY_PAD)
         v = _load(values, row, length - first, STRIDE, VALUE, VALUE_PAD)
-        weights = _weights(q, k, log_sum, row, length - first, scale, PRECISION)
+        inside = (row < length - first)[None, :]
+        if MASKED:
+            mark_c, mark_d = _marks(their_marks, row, length - first)
+            inside = inside & _shared(mark_a, mark_b, mark_c, mark_d)
+            their_marks += 2 * TILE
+        weights = _weights(q, k, log_sum, inside, scale, PRECISION)
         grad_weights = _dot(g, tl.trans(v), PRECISION)
         if DROPOUT:
             keep = _keep(tl.load(seed), head, start.to(tl.int32) + row, first, threshold, TILE)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import triton
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Float32, Int, Int32
 from torch import Tensor
 
 from tokengt.dropout import dropout_threshold
@@ -64,10 +64,11 @@ def run_forward(
     dropout: float,
     out: Float[Tensor, "tokens heads value_dim"],
     log_sums: Float32[Tensor, "heads tokens"],
+    marks: Int32[Tensor, "tokens 2"] | None = None,
 ) -> None:
     """Write attention into ``out`` and its base-2 log-sum-exps into ``log_sums``, every element."""
     kernels = (packed.forward_whole, packed.forward_looped)
-    _run(kernels, ((qkv, out, log_sums),) * 2, items, buckets, seed, heads, dropout, backward=False)
+    _run(kernels, ((qkv, out, log_sums),) * 2, items, buckets, seed, marks, heads, dropout, backward=False)
 
 
 def run_backward(
@@ -81,11 +82,12 @@ def run_backward(
     heads: Heads,
     dropout: float,
     grad_qkv: Float[Tensor, "tokens width"],
+    marks: Int32[Tensor, "tokens 2"] | None = None,
 ) -> None:
     """Write the gradient of every row into ``grad_qkv``, every element."""
     kernels = (packed.backward_whole, packed.backward_looped)
     tensors = ((qkv, grad_out, log_sums, grad_qkv), (qkv, out, grad_out, log_sums, grad_qkv))
-    _run(kernels, tensors, items, buckets, seed, heads, dropout, backward=True)
+    _run(kernels, tensors, items, buckets, seed, marks, heads, dropout, backward=True)
 
 
 def _run(
@@ -94,6 +96,7 @@ def _run(
     items: Tensor,
     buckets: Tensor,
     seed: Tensor | None,
+    marks: Tensor | None,
     heads: Heads,
     dropout: float,
     *,
@@ -108,6 +111,7 @@ def _run(
         "KEY_PAD": padded_width(heads.key),
         "VALUE_PAD": padded_width(heads.value),
         "DROPOUT": seed is not None,
+        "MASKED": marks is not None,
         # This matters for float32 only. Triton's default, TF32, keeps ten bits of a factor; with "ieee" the kernels
         # need thousands of registers more than there are.
         "PRECISION": "tf32x3",
@@ -119,6 +123,6 @@ def _run(
             launch = choose_launch(heads, tile, backward=backward, loops=bool(loops))
             sizes = (begin, items.shape[1], len(tensors[0][0]))
             kernels[loops][((end - begin) * heads.count,)](
-                *tensors[loops], items, seed, *sizes, scale, threshold, 1 / kept,
+                *tensors[loops], items, seed, marks, *sizes, scale, threshold, 1 / kept,
                 **constants, TILE=tile, num_warps=launch.warps, num_stages=launch.stages,
             )  # fmt: skip

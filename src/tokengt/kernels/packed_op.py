@@ -19,11 +19,12 @@ def packed_attention_op(
     head_dim: int,
     value_dim: int,
     dropout: float,
+    marks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention [tokens, heads, value_dim] of rows [tokens, width], and base-2 log-sum-exps [heads, tokens]."""
     out, log_sums = _outputs(qkv, num_heads, value_dim)
     heads = Heads(num_heads, head_dim, value_dim)
-    run_forward(qkv.contiguous(), items, buckets, seed, heads, dropout, out, log_sums)
+    run_forward(qkv.contiguous(), items, buckets, seed, heads, dropout, out, log_sums, marks)
     return out, log_sums
 
 
@@ -37,6 +38,7 @@ def _(
     head_dim: int,
     value_dim: int,
     dropout: float,
+    marks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     return _outputs(qkv, num_heads, value_dim)
 
@@ -59,11 +61,13 @@ def packed_attention_backward_op(
     head_dim: int,
     value_dim: int,
     dropout: float,
+    marks: Tensor | None = None,
 ) -> Tensor:
     """The gradient of the rows [tokens, width]."""
     grad_qkv = qkv.new_empty(qkv.shape)
     heads = Heads(num_heads, head_dim, value_dim)
-    run_backward(qkv.contiguous(), out, grad_out.contiguous(), log_sums, items, buckets, seed, heads, dropout, grad_qkv)
+    grads = grad_out.contiguous()
+    run_backward(qkv.contiguous(), out, grads, log_sums, items, buckets, seed, heads, dropout, grad_qkv, marks)
     return grad_qkv
 
 
@@ -80,23 +84,25 @@ def _(
     head_dim: int,
     value_dim: int,
     dropout: float,
+    marks: Tensor | None = None,
 ) -> Tensor:
     return qkv.new_empty(qkv.shape)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    qkv, items, buckets, seed, *ctx.sizes = inputs
+    qkv, items, buckets, seed, *ctx.sizes, marks = inputs
     out, log_sums = output
     ctx.mark_non_differentiable(log_sums)
     ctx.set_materialize_grads(False)  # Zeros for the log-sum-exps would be one launch more.
-    ctx.save_for_backward(qkv, out, log_sums, items, buckets, seed)
+    ctx.save_for_backward(qkv, out, log_sums, items, buckets, seed, marks)
 
 
 def _backward(ctx: Any, grad_out: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad_out is None:
-        return (None,) * 8
-    grad = packed_attention_backward_op(grad_out, *ctx.saved_tensors, *ctx.sizes)
-    return (grad, *[None] * 7)
+        return (None,) * 9
+    *saved, marks = ctx.saved_tensors
+    grad = packed_attention_backward_op(grad_out, *saved, *ctx.sizes, marks)
+    return (grad, *[None] * 8)
 
 
 packed_attention_op.register_autograd(_backward, setup_context=_setup)

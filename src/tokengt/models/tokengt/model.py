@@ -115,6 +115,7 @@ class TokenGTConfig(ModelConfig):
             "encoder.activation": encoder.activation,
             "encoder.norm": encoder.norm,
             "encoder.sparse_basis_residual": encoder.sparse_basis_residual,
+            "encoder.incidence": encoder.incidence,
         }
 
     def attention_settings(self, kind: str) -> Mapping[str, Any]:
@@ -158,6 +159,10 @@ class TokenGT(Model):
         # Checked here and not in the config, whose parts are changed one after the other before a model is built.
         if config.head.level == "graph" and config.head.readout == "token" and not config.tokens.graph_token:
             raise ValueError("a graph head reads the [graph] token; set tokens.graph_token=True or head.readout='sum'")
+        if config.encoder.incidence != "never" and (config.tokens.order != 2 or config.tokens.hyperedges):
+            raise ValueError(
+                "encoder.incidence masks tokens of nodes and edges alone; set it to 'never' for other ones"
+            )
         self.config = config
         self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers, config.structure)
         self.encoder = Encoder(config.dim, config.encoder)
@@ -212,15 +217,15 @@ class TokenGT(Model):
     ) -> list[list[Float[Tensor, "heads _ _"]]]:
         """Softmax weights at evaluation, ``maps[layer][graph]``; rows and columns are tokens as in :meth:`encode`."""
         with evaluating(self):
-            tokens, _, links = self._tokens(as_batch(batch), node_ids, generator, 0)
-            return self.encoder.attention_weights(tokens.values, tokens.segments, links)
+            tokens, plan, links = self._tokens(as_batch(batch), node_ids, generator, 0)
+            return self.encoder.attention_weights(tokens.values, plan, links)
 
     def attention_inputs(
         self, batch: Any
     ) -> tuple[TokenBatch, Iterator[tuple[MultiheadAttention, Float[Tensor, "tokens dim"]]]]:
         """The tokens, and layer after layer its attention with the rows it is given: for maps that are not all kept."""
-        tokens, _, links = self._tokens(as_batch(batch), None, None, 0)
-        return tokens, self.encoder.attention_inputs(tokens.values, tokens.segments, links)
+        tokens, plan, links = self._tokens(as_batch(batch), None, None, 0)
+        return tokens, self.encoder.attention_inputs(tokens.values, plan, links)
 
     def predict(
         self,
@@ -334,7 +339,8 @@ class TokenGT(Model):
         tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
         # Computed and cached here, because compiled code would break its graph to compute it.
         _ = batch.nodes.ids
-        plan = self.encoder.plan(tokens.segments)
+        marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()
+        plan = self.encoder.plan(tokens.segments, marks)
         links = (
             RowLinks(*self.tokenizer.incident_rows(batch, tokens))
             if self.config.encoder.sparse_basis_residual
