@@ -174,10 +174,11 @@ def crossings(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def constants(found: Sequence[dict[str, Any]]) -> dict[str, dict[int, int]]:
+def constants(found: Sequence[dict[str, Any]], longest: float) -> dict[str, dict[int, int]]:
     """The two tables of ``attention/plan.py``: training decides, and of two widths with one rounded width the lesser.
 
-    Where ours are faster throughout, the longest length that was timed; a width that was not timed keeps its number.
+    Where ours are faster throughout it is ``longest``, the greatest usual length that was timed. A width that was not
+    timed keeps its number.
     """
     tables = {}
     for name, dropout in (("LONGEST_TILED", 0.0), ("LONGEST_TILED_DROPPING", DROPOUT)):
@@ -185,8 +186,8 @@ def constants(found: Sequence[dict[str, Any]]) -> dict[str, dict[int, int]]:
         chosen: dict[int, float] = {}
         for row in found:
             if (row["dropout"], row["spread"], row["pass"]) == (dropout, SPREADS[-1], PASSES[1]):
-                width, where = padded_width(row["width"]), row["crossing"] or 0.0
-                where = LENGTHS[-1] if row["crossing"] is None else where
+                width = padded_width(row["width"])
+                where = longest if row["crossing"] is None else row["crossing"]
                 chosen[width] = min(chosen.get(width, math.inf), where)
         tables[name] = table | {width: int(where // STEP) * STEP for width, where in chosen.items()}
     return tables
@@ -222,18 +223,19 @@ def main() -> None:
     for width in options.widths:
         rows += measure(options.lengths, [width], options.tokens, options.repeats, device)
         found = crossings(rows)
+        chosen = constants(found, max(row["usual_length"] for row in rows))
         content = {
             "torch": torch.__version__,
             "device": torch.cuda.get_device_name(),
             "commit": source_commit(),
             "crossings": found,
-            "constants": constants(found),
+            "constants": chosen,
             "rows": rows,
         }
         # Written after every width: a call that runs out of time has something to show.
         options.out.write_text(json.dumps(content, indent=1) + "\n")
     print(f"\n{table(found)}\n")
-    for name, numbers in constants(found).items():
+    for name, numbers in chosen.items():
         print(f"{name} = {numbers}")
 
 

@@ -11,6 +11,7 @@ from tokengt import (
     HeadConfig,
     IdentifierConfig,
     LaplacianIds,
+    StructureConfig,
     TokenGT,
     TokenGTConfig,
     TokensConfig,
@@ -82,6 +83,7 @@ def small_model(
     ids: IdentifierConfig | None = None,
     encoder: EncoderConfig | None = None,
     head: HeadConfig | None = None,
+    structure: StructureConfig | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> TokenGT:
     """A two-layer model in evaluation mode whose weights are large enough for attention to matter."""
@@ -91,6 +93,7 @@ def small_model(
         identifiers=ids or LaplacianIds(dim=5),
         encoder=encoder or EncoderConfig(num_layers=2, num_heads=3, mlp_dim=32),
         head=head or HeadConfig(out_dim=2),
+        structure=structure or StructureConfig(),
     )
     torch.manual_seed(0)
     model = TokenGT(config)

@@ -269,9 +269,23 @@ def test_a_fact_holds_of_the_edges_it_was_worked_out_from() -> None:
     assert turned.select([1]).fact("f") is None
     assert turned.to("cpu").fact("f") is None
     assert batch.fact("g") is None
-    for per, rows in (("node", 6), ("pair", 18)):
-        with pytest.raises(ValueError, match=f"fact 'g' has 4 rows; expected {rows}: one row per {per}"):
-            batch.with_fact("g", torch.zeros(4), per)  # type: ignore[arg-type]
+    for per, rows in (("graph", 2), ("node", 6), ("edge", 4), ("pair", 18)):
+        with pytest.raises(ValueError, match=f"fact 'g' has 5 rows; expected {rows}: one row per {per}"):
+            batch.with_fact("g", torch.zeros(5), per)  # type: ignore[arg-type]
+
+
+def test_facts_come_along_with_their_graphs() -> None:
+    """Rows of graphs, nodes, listed edges and pairs, through selections, moves and narrower numbers."""
+    batch = GraphBatch.collate([random_graph(3, 2, 1), random_graph(1, 0, 2), random_graph(2, 5, 3)])
+    counts = {"graph": [1, 1, 1], "node": [3, 1, 2], "edge": [2, 0, 5], "pair": [9, 1, 4]}
+    for per, lengths in counts.items():
+        rows = torch.arange(sum(lengths), dtype=torch.float32)[:, None]
+        carried = batch.with_fact("f", rows, per).narrowed().to("cpu")  # type: ignore[arg-type]
+        parts = rows.split(lengths)
+        for chosen in ([2, 0], [1], [0, 0, 2]):
+            found = carried.select(chosen).fact("f")
+            assert found is not None
+            assert torch.equal(found, torch.cat([parts[place] for place in chosen]))
 
 
 def test_bounds_of_a_data_set_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

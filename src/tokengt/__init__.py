@@ -65,6 +65,7 @@ _HOMES = {
     "Predictor": "tokengt.inference",
     "RandomIds": "tokengt.models.tokengt.identifiers",
     "SoftmaxConfig": "tokengt.attention",
+    "StructureConfig": "tokengt.models.tokengt.structure",
     "TokenGT": "tokengt.models.tokengt.model",
     "TokenGTConfig": "tokengt.models.tokengt.model",
     "TokensConfig": "tokengt.models.tokengt.tokens",

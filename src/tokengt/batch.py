@@ -215,11 +215,17 @@ class GraphBatch:
         return _known(fields, {name: fact.moved(fields) for name, fact in self.facts.items() if fact.holds_in(self)})
 
     def with_fact(self, name: str, rows: Shaped[Tensor, "rows *rest"], per: Per = "node") -> "GraphBatch":
-        """The same batch with one more fact: one row per node, or per ordered pair of nodes, about the structure."""
-        count = self.nodes.total if per == "node" else self.nodes.pairs.total
+        """The same batch with one more fact: one row per graph, node, listed edge or ordered pair of nodes."""
+        count = self.fact_rows(per)
         if len(rows) != count:
             raise ValueError(f"fact {name!r} has {len(rows)} rows; expected {count}: one row per {per}")
         return self._with(name, Rows(per, rows, sources(STRUCTURE, vars(self))))
+
+    def fact_rows(self, per: Per) -> int:
+        """How many rows a fact of this kind has."""
+        if per == "pair":
+            return self.nodes.pairs.total
+        return {"graph": len(self), "node": self.nodes.total, "edge": self.edges.total}[per]
 
     def fact(self, name: str) -> Shaped[Tensor, "rows *rest"] | None:
         """The rows that :meth:`with_fact` was given under this name, if they are true of this batch; else None."""

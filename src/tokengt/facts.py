@@ -18,7 +18,8 @@ from torch import Tensor
 from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments
 
-Per = Literal["node", "pair"]
+# What one row of a fact about the structure belongs to: a graph, a node, a listed edge, or an ordered pair of nodes.
+Per = Literal["graph", "node", "edge", "pair"]
 # The smallest category of every column, and the largest.
 CategoryRange = tuple[list[int], list[int]]
 # Fields of a batch that say which nodes are joined, whatever their features are.
@@ -87,9 +88,10 @@ class Fact(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class Rows(Fact):
-    """One row per node, or per ordered pair of nodes of a graph, of something that the structure alone decides.
+    """One row per graph, node, listed edge, or ordered pair of nodes of a graph: what the structure alone decides.
 
-    Pair (i, j) of a graph of n nodes is row i * n + j of that graph's n * n rows.
+    Rows of edges lie in the order in which the edges are listed. Pair (i, j) of a graph of n nodes is row i * n + j of
+    that graph's n * n rows.
     """
 
     per: Per
@@ -98,8 +100,8 @@ class Rows(Fact):
     about: tuple[str, ...] = STRUCTURE
 
     def select(self, cut: Cut, fields: Fields) -> "Rows":
-        nodes = _nodes_of(self.source)
-        places = cut.rows(nodes if self.per == "node" else nodes.pairs)
+        segments = _segments_of(self.per, self.source)
+        places = cut.there if segments is None else cut.rows(segments)
         return Rows(self.per, self.rows.index_select(0, places), sources(STRUCTURE, fields))
 
     def moved(self, fields: Fields) -> "Rows":
@@ -197,11 +199,15 @@ def sources(about: tuple[str, ...], fields: Fields) -> tuple[object, ...]:
     return tuple(fields[name] for name in about)
 
 
-def _nodes_of(source: tuple[object, ...]) -> Segments:
-    """The segments of the nodes that a fact about the structure was computed from."""
+def _segments_of(per: Per, source: tuple[object, ...]) -> Segments | None:
+    """Where the rows of each graph lie in a fact about this structure; None for one row per graph."""
     edge_numbers = source[STRUCTURE.index("edge_numbers")]
     assert isinstance(edge_numbers, LocalIndex)
-    return edge_numbers.rows
+    if per == "graph":
+        return None
+    if per == "edge":
+        return edge_numbers.entries
+    return edge_numbers.rows if per == "node" else edge_numbers.rows.pairs
 
 
 def _column_bounds(features: Shaped[Tensor, "rows _"]) -> CategoryRange | None:

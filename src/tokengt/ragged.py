@@ -341,5 +341,9 @@ def interleave(parts: Sequence[Segments]) -> tuple[Segments, list[Int[Tensor, " 
 
 def segment_sum(values: Float[Tensor, "rows dim"], segments: Segments) -> Float[Tensor, "segments dim"]:
     """Sum of the rows of every segment; an empty segment gives zeros."""
+    if values.is_cuda:
+        # Row after row: ``index_add`` would add them in the order in which they happen to come, with other last bits
+        # every time.
+        return torch.segment_reduce(values, "sum", offsets=segments.offsets, unsafe=True)
     out = values.new_zeros(segments.count, values.shape[1])
     return out.index_add(0, segments.ids, values)

@@ -54,6 +54,19 @@ def test_work_is_run_then_recorded_then_replayed() -> None:
     assert desk.pools[0] is desk.pools[1]  # All recordings share their memory.
 
 
+def test_what_is_recorded_after_a_clearing_has_memory_of_its_own() -> None:
+    """The allocator gives up a pool with its last recording, and refuses to record into it again."""
+    desk = Desk()
+    recorder = Recorder(record=desk)
+    for _ in range(2):
+        recorder.run("a", lambda: None)
+    recorder.clear()
+    for _ in range(2):
+        recorder.run("a", lambda: None)
+    assert len(desk.pools) == 2
+    assert desk.pools[0] is not desk.pools[1]
+
+
 def test_the_work_that_was_recorded_is_what_is_replayed() -> None:
     """Whatever is passed later under the same name: kernels have the addresses that they were recorded with."""
     done: list[int] = []

@@ -62,7 +62,7 @@ def test_the_constants_are_those_of_training_on_mixed_lengths() -> None:
         0.0,
     ]
     # 90.5 is the lesser of the two that are rounded up to 32, and 64 its largest multiple of 32; 16 and 128 stay.
-    assert crossing.constants(found) == {
+    assert crossing.constants(found, 2050.0) == {
         "LONGEST_TILED": LONGEST_TILED | {32: 64, 64: 0},
         "LONGEST_TILED_DROPPING": LONGEST_TILED | {32: crossing.LENGTHS[-1]},
     }

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph, small_model, tokens_config
-from tokengt import Graph, GraphBatch, HeadConfig
+from tokengt import Graph, GraphBatch, HeadConfig, StructureConfig
 from tokengt.data.frames import Frames, Placement, can_be_framed, framed, row_kinds
 from tokengt.level import Level
+from tokengt.structure.facts import with_facts
 from tokengt.structure.tuples import with_merged_edges
 
 
@@ -33,9 +34,10 @@ def with_edges(nodes: int, index: list[list[int]]) -> Graph:
 
 
 def collated(listed: list[Graph], *, merged: bool) -> GraphBatch:
-    """The graphs with a fact of every node, and with that of their undirected edges."""
+    """The graphs with a fact of every graph, node and edge, and with that of their undirected edges."""
     batch = GraphBatch.collate(listed)
-    batch = batch.with_fact("number", torch.randn(batch.num_nodes, 3, dtype=torch.float64))
+    for per in ("graph", "node", "edge"):
+        batch = batch.with_fact(per, torch.randn(batch.fact_rows(per), 3, dtype=torch.float64), per)  # type: ignore[arg-type]
     return with_merged_edges(batch) if merged else batch
 
 
@@ -70,7 +72,11 @@ def assert_begins_with(batch: GraphBatch, expected: GraphBatch) -> None:
     for name in ("node_features", "edge_features", "graph_features"):
         assert begins_with(getattr(batch, name), getattr(expected, name))
     assert begins_with(batch.edge_index.T, expected.edge_index.T)
-    assert begins_with(batch.fact("number"), expected.fact("number"))
+    for per, count in (("graph", batch.num_graphs), ("node", batch.num_nodes), ("edge", batch.num_edges)):
+        fact = batch.fact(per)
+        assert fact is not None
+        assert len(fact) == count
+        assert begins_with(fact, expected.fact(per))
     # What fills points at rows that exist; at the last one where no row of that kind fills.
     filling = batch.edge_index[:, edges:].flatten().tolist()
     assert all(min(nodes, batch.num_nodes - 1) <= node < batch.num_nodes for node in filling)
@@ -170,13 +176,15 @@ def test_the_host_reads_only_the_sizes_of_its_example() -> None:
 @pytest.mark.parametrize("layout", ["directed", "undirected"])
 @pytest.mark.parametrize("level", ["graph", "node", "edge"])
 @pytest.mark.parametrize("size", [1, 4, 9])
-def test_a_model_computes_the_same_for_framed_graphs(layout: Any, level: Level, size: int) -> None:
-    """In float64, with eigenvectors that are known; whatever fills the frame up."""
+@pytest.mark.parametrize("structure", [StructureConfig(), StructureConfig(walks=4, eigenpairs=3, degree=True)], ids=str)
+def test_a_model_computes_the_same_for_framed_graphs(
+    layout: Any, level: Level, size: int, structure: StructureConfig
+) -> None:
+    """In float64, with eigenvectors and other facts that are known; whatever fills the frame up."""
     tokens, head = tokens_config(layout=layout), HeadConfig(level=level, out_dim=2)
-    model = small_model(tokens=tokens, head=head, dtype=torch.float64)
+    model = small_model(tokens=tokens, head=head, structure=structure, dtype=torch.float64)
     batch = GraphBatch.collate([*symmetric_graphs(), random_graph(40, 60, 98, undirected=True)])
-    (fact,) = model.config.facts()
-    batch = model.prepared(batch.with_fact(fact.name, fact.compute(batch)))
+    batch = model.prepared(with_facts(batch, model.config.facts()))
     steps = cut_up([*range(len(batch)), *range(0, len(batch), 2)], [size])
     frames = Frames(row_kinds(batch), steps)
     for step in steps:
@@ -247,5 +255,6 @@ def test_what_cannot_be_framed() -> None:
     plain = GraphBatch.collate([random_graph(3, 2)])
     assert can_be_framed(plain)
     assert can_be_framed(plain.with_fact("rows", torch.zeros(3, 1)))
+    assert can_be_framed(plain.with_fact("rows", torch.zeros(2, 1), per="edge"))
     assert not can_be_framed(plain.with_fact("pairs", torch.zeros(9, 1), per="pair"))
     assert not can_be_framed(GraphBatch.collate([hypergraph()]))

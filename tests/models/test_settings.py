@@ -16,7 +16,7 @@ from tests import test_encoder_settings
 from tests.attention import test_settings as attention_settings
 from tests.effects import Effects, assert_dropped, set_all, with_inner
 from tests.graphs import odd_graphs, random_graph, small_model, tokens_config
-from tests.models import test_baseline_settings, test_rival_settings
+from tests.models import test_baseline_settings, test_rival_settings, test_structure
 from tokengt import (
     EncoderConfig,
     FeatureSpec,
@@ -27,6 +27,7 @@ from tokengt import (
     LaplacianIds,
     NoIds,
     OrfIds,
+    StructureConfig,
     TokenGT,
     TokenGTConfig,
     TokensConfig,
@@ -47,7 +48,7 @@ def test_every_setting_here_has_a_test_of_its_effect() -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"own"}))  # A user's own module has no settings of ours.
 def test_every_config_of_every_model_is_walked_over(kind: str) -> None:
-    others = (test_encoder_settings, attention_settings, test_baseline_settings, test_rival_settings)
+    others = (test_encoder_settings, attention_settings, test_structure, test_baseline_settings, test_rival_settings)
     files = (effects, *(other.effects for other in others))
     assert set(with_inner(KINDS[kind])) <= {config for file in files for config in file.asserted}
 
@@ -60,6 +61,17 @@ def test_dim_is_the_width_of_a_token() -> None:
         assert model.encode(batch).values.shape == (batch.num_graphs + batch.num_nodes + batch.num_edges, dim)
         assert model.embed(batch).shape == (batch.num_graphs, dim)
         assert model.embedding_width == dim
+
+
+@effects.of(TokenGTConfig, "structure")
+def test_structure_adds_to_the_tokens_and_to_nothing_else() -> None:
+    """What it adds is worked out in test_structure.py."""
+    plain, richer = (small_model(structure=each) for each in (None, StructureConfig(degree=True)))
+    batch = GraphBatch.collate(odd_graphs())
+    assert set(richer.state_dict()) - set(plain.state_dict()) == {"tokenizer.structure.degrees.weight"}
+    set_all(richer.tokenizer.structure, 0.0)
+    plain.load_state_dict(richer.state_dict(), strict=False)
+    assert torch.equal(richer(batch), plain(batch))
 
 
 @effects.of(TokenGTConfig, "tokens", "identifiers", "encoder", "head")

@@ -20,6 +20,7 @@ from tokengt import (
     HeadConfig,
     LaplacianIds,
     OrfIds,
+    StructureConfig,
     TokenGT,
     TokenGTConfig,
     TokensConfig,
@@ -74,6 +75,7 @@ EXACT = replace(
     ),
 )
 DIRECTED = replace(MODEL, tokens=replace(MODEL.tokens, layout="directed"))
+STRUCTURED = replace(MODEL, structure=StructureConfig(walks=6, eigenpairs=5, degree=True))
 
 
 def ring_with_chords(nodes: int, generator: torch.Generator) -> Graph:
@@ -94,7 +96,7 @@ def make_parts(level: Level = "graph", *, large: int = 0) -> Parts:
     sizes = torch.randint(1, 31, (COUNT,), generator=generator).tolist()
     sizes[:large] = [150] * large
     graphs = GraphBatch.collate([ring_with_chords(size, generator) for size in sizes])
-    graphs = with_facts(graphs, MODEL.facts())
+    graphs = with_facts(graphs, STRUCTURED.facts())
     rows = {"graph": COUNT, "node": graphs.num_nodes, "edge": graphs.num_edges}[level]
     targets = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
     targets[::9] = torch.nan
@@ -157,6 +159,9 @@ CASES: dict[str, tuple[dict[str, Any], TokenGTConfig, Level]] = {
     "sums": ({}, replace(MODEL, head=HeadConfig(readout="sum")), "graph"),
     "wide": ({"epochs": 2}, replace(MODEL, dim=320), "graph"),
     "wide compiled": ({"epochs": 2, "compile": True}, replace(MODEL, dim=320), "graph"),
+    "structure": ({"accumulate": 2}, STRUCTURED, "graph"),
+    "structure compiled": ({"compile": True}, STRUCTURED, "graph"),
+    "directed structure": ({}, replace(STRUCTURED, tokens=DIRECTED.tokens), "graph"),
     "float32": ({"precision": "float32"}, MODEL, "graph"),
     "masked": ({}, masked(MODEL), "graph"),
     "masked directed nodes": ({}, masked(of_level("node", "directed")), "node"),

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from tests.training.forced import Again, force
 from tests.training.test_loop import StopAfter, Stopped, parts_of, solubility, trainer, weights
 from tests.workflow.small import EXACT
-from tokengt import GraphBatch
+from tokengt import GraphBatch, StructureConfig
 from tokengt.data.splits import Split
 from tokengt.data.store import Store
 from tokengt.models.own import as_model
 from tokengt.presets import small
+from tokengt.structure import facts as structure_facts
 from tokengt.training import loop, recorded
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
@@ -41,6 +42,7 @@ ORF = {name: value for name, value in EXACT.items() if "identifiers" not in name
     "model.identifiers.dim": 6,
 }
 DIRECTED = {**EXACT, "model.tokens.layout": "directed"}
+STRUCTURED = {**EXACT, "model.structure.walks": 3, "model.structure.degree": True}
 MASKED = {"model.encoder.incidence": "alternate"}
 
 
@@ -59,10 +61,10 @@ def data() -> Data:
 
 
 def with_facts(data: Data) -> Data:
-    """As ``prepare`` leaves them: eigenvectors are known."""
+    """As ``prepare`` leaves them: eigenvectors and walks are known."""
     parts, _, _ = data
-    (fact,) = replace(small().identifiers, dim=4).facts()
-    parts.graphs = parts.graphs.with_fact(fact.name, fact.compute(parts.graphs))
+    facts = (*replace(small().identifiers, dim=4).facts(), *StructureConfig(walks=3, degree=True).facts())
+    parts.graphs = structure_facts.with_facts(parts.graphs, facts)
     return data
 
 
@@ -125,6 +127,8 @@ def assert_same(one: Trainer, other: Trainer, tolerance: float = 1e-9) -> None:
         ({"batch_size": 1}, DIRECTED),
         ({"weight_decay": 0.5, "schedule": "constant"}, DIRECTED),
         ({"accumulate": 2}, ORF),
+        ({"accumulate": 2}, STRUCTURED),
+        ({}, {**STRUCTURED, **DIRECTED}),
     ],
     ids=[
         "plain",
@@ -139,6 +143,8 @@ def assert_same(one: Trainer, other: Trainer, tolerance: float = 1e-9) -> None:
         "one graph",
         "decay",
         "orf",
+        "structure",
+        "structure, directed",
     ],
 )
 def test_recorded_steps_are_the_steps_of_the_plain_loop(

@@ -68,6 +68,8 @@ class Recorder:
         """Free the memory that recordings hold; what comes is recorded anew."""
         self._tapes.clear()
         self._seen.clear()
+        # The pool went with its last recording: the allocator refuses to record into it again.
+        self._pool = None
 
     def forget(self) -> None:
         """Free the memory that recordings hold, and record no more."""
@@ -106,7 +108,7 @@ class Recorder:
         reason = ""
         try:
             if self._pool is None:
-                self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else 0
+                self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else object()
             self._tapes[name] = self._record(work, self._pool)
         except RuntimeError as error:  # There is no memory left, or a kernel cannot be recorded.
             reason = str(error) or type(error).__name__

@@ -44,6 +44,7 @@ def _add_reproduce(verbs: Any) -> None:
     )
     _options(hypergraphs, "hypergraphs", "datasets=cocitation_cora, epochs=50, ...")
     hypergraphs.set_defaults(run=_hypergraphs)
+    _add_molecules(experiments)
     distance = experiments.add_parser(
         "attention-distance",
         help="the hops between tokens that attend to each other, by layer and head of trained runs",
@@ -57,6 +58,38 @@ def _add_reproduce(verbs: Any) -> None:
     )
     _place_options(distance, "attention-distance")
     distance.set_defaults(run=_attention_distance)
+
+
+def _add_molecules(experiments: Any) -> None:
+    molecules = experiments.add_parser(
+        "molecules",
+        help="Table 2: TokenGT in its four forms beside its rivals, trained in the same time on one data set",
+        description="Train every system for the same minutes: each of its recipes, such as learning rates, for a share "
+        "of them, and the best on the validation part for the rest. The same command goes on where a stopped one "
+        "was, and more systems and seeds can be added later. Writes table.json, and in DIR/DATASET table.md, "
+        "curves.png, found.json and a run folder for every training.",
+    )
+    molecules.add_argument("--dataset", required=True, metavar="NAME", help="qm9, zinc12k, pcqm4mv2 or peptides-func")
+    chosen = molecules.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--systems", nargs="+", metavar="NAME", help="such as gin-vn tokengt-lap, or any preset (default: Table 2, GPS)"
+    )
+    chosen.add_argument(
+        "--ablation", action="store_true", help="TokenGT (Lap) with and without sign flips and eigenvector dropout"
+    )
+    molecules.add_argument("--seeds", type=int, default=1, metavar="N", help="trainings of each system (default: 1)")
+    molecules.add_argument(
+        "--minutes", type=float, default=10.0, metavar="M", help="of training for each system and seed (default: 10)"
+    )
+    molecules.add_argument(
+        "--screen", type=float, default=0.1, metavar="S", help="share of them for screening a recipe (default: 0.1)"
+    )
+    molecules.add_argument("--at-once", type=int, default=1, metavar="K", help="trainings side by side (default: 1)")
+    molecules.add_argument(
+        "--data", metavar="STORE", help="made by tokengt prepare NAME, for a machine without RDKit or the files"
+    )
+    _options(molecules, "molecules", "training.batch_size=128, gin:model.dim=64, ...")
+    molecules.set_defaults(run=_molecules)
 
 
 def _options(verb: argparse.ArgumentParser, name: str, examples: str) -> None:
@@ -118,6 +151,31 @@ def _hypergraphs(options: argparse.Namespace) -> int:
     config = override(HypergraphConfig(), named_values(options.set), "hypergraphs")
     run_hypergraphs(config, options.out, _device(options), _say)
     return _print_table(options.out)
+
+
+def _molecules(options: argparse.Namespace) -> int:
+    from tokengt.experiments.molecules.plan import MoleculesConfig
+    from tokengt.experiments.molecules.report import PICTURE, TABLE
+    from tokengt.experiments.molecules.run import run_molecules
+    from tokengt.experiments.molecules.systems import ABLATION
+    from tokengt.experiments.molecules.systems import TABLE as ALL
+
+    config = MoleculesConfig(
+        options.dataset,
+        ABLATION if options.ablation else tuple(options.systems or ALL),
+        options.seeds,
+        options.minutes,
+        options.screen,
+        options.at_once,
+        options.data,
+        options.device,
+        named_values(options.set),
+    )
+    run_molecules(config, options.out, _say)
+    home = options.out / config.dataset
+    print((home / TABLE).read_text(encoding="utf-8"))
+    print(f"open {home / PICTURE}")
+    return 0
 
 
 def _attention_distance(options: argparse.Namespace) -> int:

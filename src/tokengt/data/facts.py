@@ -49,8 +49,7 @@ def fact_of_all(
         rows = chain((first,), pieces)
         if path is None or not _writable(path.parent):
             return torch.from_numpy(np.concatenate(list(rows)))
-        count = graphs.nodes.total if fact.per == "node" else graphs.nodes.pairs.total
-        stream = TensorStream(first.dtype, (count, *first.shape[1:]), lambda: rows)
+        stream = TensorStream(first.dtype, (graphs.fact_rows(fact.per), *first.shape[1:]), lambda: rows)
         digest = write_tensors(path, {_FACT: stream})
         write_whole(_note(path), json.dumps({"sha256": digest, "graphs": owner}).encode() + b"\n")
         return _mapped(path)

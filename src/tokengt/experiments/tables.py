@@ -29,6 +29,8 @@ class TableRow:
         device: where it ran.
         commit: of the source.
         paper: the paper's mean; None where it has none.
+        memory_gib: of the device, at most; None where it was not measured.
+        asymptotics: how the cost of a step grows with the nodes n and edges m of a graph; None where nobody says so.
     """
 
     experiment: str
@@ -44,6 +46,8 @@ class TableRow:
     device: str
     commit: str | None
     paper: float | None
+    memory_gib: float | None = None
+    asymptotics: str | None = None
 
 
 def write_rows(file: Path, rows: Sequence[TableRow]) -> None:

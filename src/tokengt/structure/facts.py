@@ -9,14 +9,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-from jaxtyping import Float32, Int8, Shaped
+import torch
+from jaxtyping import Float32, Int8, Int16, Shaped
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.facts import Per
 from tokengt.structure.distances import LONGEST, hop_distances
 from tokengt.structure.laplacian import Which, laplacian_eigenvectors, laplacian_fact
-from tokengt.structure.walks import return_probabilities
+from tokengt.structure.walks import edge_probabilities, neighbour_counts, return_probabilities
+
+# Degrees are kept in int16: no reader tells larger ones apart.
+MANY = 2**15 - 1
 
 
 @runtime_checkable
@@ -30,7 +34,7 @@ class StructureFact(Protocol):
 
     @property
     def per(self) -> Per:
-        """Whether there is one row per node, or one per ordered pair of nodes of a graph."""
+        """What one row belongs to: a graph, a node, a listed edge, or an ordered pair of nodes of a graph."""
         ...
 
     def compute(self, batch: GraphBatch) -> Shaped[Tensor, "rows *rest"]:
@@ -52,6 +56,22 @@ class LaplacianVectors:
 
     def compute(self, batch: GraphBatch) -> Float32[Tensor, "nodes count"]:
         return laplacian_eigenvectors(batch, self.count, self.which).vectors.float()
+
+
+@dataclass(frozen=True)
+class LaplacianValues:
+    """The eigenvalues of :class:`LaplacianVectors`, float32 [graphs, count]; zero beyond a graph's number of nodes."""
+
+    count: int
+    which: Which = "lowest"
+    per: ClassVar[Per] = "graph"
+
+    @property
+    def name(self) -> str:
+        return f"eigenvalues-{self.which}-{self.count}"
+
+    def compute(self, batch: GraphBatch) -> Float32[Tensor, "graphs count"]:
+        return laplacian_eigenvectors(batch, self.count, self.which).values.float()
 
 
 @dataclass(frozen=True)
@@ -90,6 +110,39 @@ class WalkReturns:
 
     def compute(self, batch: GraphBatch) -> Float32[Tensor, "nodes steps"]:
         return return_probabilities(batch, self.steps)
+
+
+@dataclass(frozen=True)
+class EdgeWalks:
+    """How likely a random walk goes from one node of an edge to the other, float32 [edges, 2 * steps].
+
+    For a listed edge (u, v): from u to v in 1, 2, ..., ``steps`` steps, and then the same from v to u.
+    """
+
+    steps: int = 16
+    per: ClassVar[Per] = "edge"
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}; expected at least 1")
+
+    @property
+    def name(self) -> str:
+        return f"edge-walks-{self.steps}"
+
+    def compute(self, batch: GraphBatch) -> Float32[Tensor, "edges columns"]:
+        return edge_probabilities(batch, self.steps)
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """How many nodes each node is joined to, itself included where it has a self-loop, int16 [nodes]."""
+
+    per: ClassVar[Per] = "node"
+    name: ClassVar[str] = "degrees"
+
+    def compute(self, batch: GraphBatch) -> Int16[Tensor, " nodes"]:
+        return neighbour_counts(batch).clamp(max=MANY).to(torch.int16)
 
 
 def fact_of(batch: GraphBatch, fact: StructureFact) -> Shaped[Tensor, "rows *rest"]:

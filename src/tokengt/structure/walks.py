@@ -1,7 +1,7 @@
-"""Random walks: how likely a walker is back where it started after 1, 2, ... steps."""
+"""Random walks: how likely a walker is back where it started, or at the other end of an edge, after 1, 2, ... steps."""
 
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
@@ -21,33 +21,65 @@ def return_probabilities(batch: GraphBatch, steps: int) -> Float32[Tensor, "node
     Raises:
         ValueError: a graph has more than 8,192 nodes.
     """
+    every = torch.arange(batch.num_nodes, device=batch.device)
+    return _probabilities(batch, steps, every, every)
+
+
+def edge_probabilities(batch: GraphBatch, steps: int) -> Float32[Tensor, "edges columns"]:
+    """[M_uv, ..., (M^steps)_uv, M_vu, ..., (M^steps)_vu] of every listed edge (u, v); M as above.
+
+    Raises:
+        ValueError: a graph has more than 8,192 nodes, or an edge has more than two.
+    """
+    if batch.order != 2:
+        raise ValueError(f"edge_index has {batch.order} rows; random walks along edges are for edges of two nodes")
+    source, target = batch.edge_index
+    both = _probabilities(batch, steps, torch.cat([source, target]), torch.cat([target, source]))
+    return both.view(2, batch.num_edges, steps).transpose(0, 1).reshape(batch.num_edges, 2 * steps)
+
+
+def neighbour_counts(batch: GraphBatch) -> Int[Tensor, " nodes"]:
+    """The degree of every node in A, where a self-loop counts once and makes a node a neighbour of itself."""
+    return torch.bincount(_joined(batch)[0], minlength=batch.num_nodes)
+
+
+def _probabilities(
+    batch: GraphBatch, steps: int, source: Int[Tensor, " pairs"], target: Int[Tensor, " pairs"]
+) -> Float32[Tensor, "pairs steps"]:
+    """Entries (source, target) of M, M^2, ..., M^steps; each pair names two packed nodes of one graph."""
     nodes = batch.nodes
     if nodes.max_length > MAX_NODES:
         graph = int(nodes.host_lengths.argmax())
         raise ValueError(f"graph {graph} has {nodes.max_length:,} nodes; random walks are for up to {MAX_NODES:,}")
-    out = torch.zeros(nodes.total, steps, dtype=torch.float32, device=batch.device)
-    if not nodes.total:
+    out = torch.zeros(len(source), steps, dtype=torch.float32, device=batch.device)
+    if not len(source):
         return out
-    walk = _walk(batch)
-    # Walkers from the first, second, ... node of all graphs go together: column c starts at node c of each graph.
+    walk, place = _walk(batch), nodes.positions.index_select(0, target)
+    # Walks to the first, second, ... node of all graphs are followed together: column c ends at node c of each graph.
     widest = max(1, _AT_ONCE // nodes.total)
     for first in range(0, nodes.max_length, widest):
         own = torch.arange(first, min(first + widest, nodes.max_length), device=batch.device)
-        home = nodes.positions[:, None] == own
-        row, column = torch.nonzero(home).unbind(1)
+        rows = torch.nonzero((place >= first) & (place < first + widest)).flatten()
+        begin, end = source.index_select(0, rows), place.index_select(0, rows) - first
         # In float64, whose rounding does not show in float32: the order of the nodes is not to matter.
-        at = home.double()
+        at = (nodes.positions[:, None] == own).double()
         for step in range(steps):
             at = torch.sparse.mm(walk, at)
-            out[row, step] = at[row, column].float()
+            out[rows, step] = at[begin, end].float()
     return out
+
+
+def _joined(batch: GraphBatch) -> tuple[Int[Tensor, " entries"], Int[Tensor, " entries"]]:
+    """Rows and columns of the entries of A that are 1, in the order of rows."""
+    pairs, nodes = adjacency_pairs(batch), max(1, batch.num_nodes)
+    joined = torch.unique(torch.cat([pairs[0] * nodes + pairs[1], pairs[1] * nodes + pairs[0]]))
+    return joined // nodes, joined % nodes
 
 
 def _walk(batch: GraphBatch) -> Tensor:
     """D^-1 A of all graphs, sparse."""
-    pairs, nodes = adjacency_pairs(batch), batch.num_nodes
-    joined = torch.unique(torch.cat([pairs[0] * nodes + pairs[1], pairs[1] * nodes + pairs[0]]))
-    source, target = joined // nodes, joined % nodes
+    nodes = batch.num_nodes
+    source, target = _joined(batch)
     degree = torch.bincount(source, minlength=nodes)
     share = 1 / degree.index_select(0, source).double()
     return torch.sparse_coo_tensor(

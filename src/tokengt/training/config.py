@@ -7,7 +7,7 @@ from tokengt.config import near
 from tokengt.data.batching import BatchingConfig
 from tokengt.training.tasks import METRIC_ALIASES, METRICS
 
-Schedule = Literal["cosine", "linear", "constant"]
+Schedule = Literal["cosine", "linear", "steps", "constant"]
 Precision = Literal["auto", "float32", "bfloat16", "float64"]
 Loss = Literal["mse", "mae", "huber", "cross_entropy"]
 # Whole numbers above this are slips of the pen; far larger ones could not be counted with.
@@ -28,7 +28,8 @@ class TrainingConfig:
         weight_decay: of AdamW, on all parameters as in the authors' code.
         beta2: decay of the second moment in AdamW.
         warmup: share of the training over which the rate rises linearly from 0.
-        schedule: how it falls afterwards: to 0 along a cosine or a line, or not at all.
+        schedule: how it falls afterwards: to 0 along a cosine or a line, to a quarter whenever 30% more is done (steps,
+            as message passing is trained for 100 epochs in the paper's Table 2), or not at all.
         clip: largest norm of the gradient; 0 for no clipping.
         ema: decay of the exponential moving average of the weights that is validated and kept; 0 for none.
         metric: the validation metric that chooses the best epoch and is reported first, such as mae or spearman for

@@ -16,7 +16,12 @@ def rate_at(progress: float, config: TrainingConfig) -> float:
     if progress < config.warmup:
         return config.learning_rate * progress / config.warmup
     rest = (progress - config.warmup) / (1 - config.warmup)
-    falls = {"cosine": 0.5 * (1 + math.cos(math.pi * rest)), "linear": 1 - rest, "constant": 1.0}
+    falls = {
+        "cosine": 0.5 * (1 + math.cos(math.pi * rest)),
+        "linear": 1 - rest,
+        "steps": 0.25 ** int(rest / 0.3),
+        "constant": 1.0,
+    }
     return config.learning_rate * falls[config.schedule]
 
 

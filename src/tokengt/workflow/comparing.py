@@ -203,11 +203,11 @@ def _run(
             left_out[system.name] = str(reason)
             continue
         except Exception as error:  # Whatever a model, which may be a stranger's, can raise.
-            failed.setdefault(system.name, f"{cell.name}: {_sentence(error)}")
+            failed.setdefault(system.name, f"{cell.name}: {sentence_of(error)}")
             gc.collect()
             if cells.device.type == "cuda":
                 torch.cuda.empty_cache()
-            said = f"failed: {_sentence(error)}"
+            said = f"failed: {sentence_of(error)}"
         else:
             found[system.name, cell] = one
             said = "no number" if one.value is None else f"{truths.of(cell).task.metric} {one.value:.4g}"
@@ -240,7 +240,7 @@ class _Clock:
         return f", about {sum(means.get(name, usual) for name in rest):,.0f} s left"
 
 
-def _sentence(error: Exception) -> str:
+def sentence_of(error: Exception) -> str:
     """The first line of an error; its type too, where it was not written for people."""
     text = next(iter(str(error).splitlines()), "")
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in text:
@@ -258,21 +258,23 @@ def _systems(presets: Presets, settings: dict[str, Any], floors: bool) -> list[S
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"two systems are called {name!r}; expected a name for each: a mapping gives them")
+    own = settings_by_system(settings, [name for name in names if name not in FLOORS])
+    return [system if system.floor is not None else replace(system, settings=own[system.name]) for system in systems]
+
+
+def settings_by_system(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The settings of each system: those of all, and those that begin with its name as in ``NAME:training.epochs``."""
     shared: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in names}
     for path, value in settings.items():
         name, colon, rest = path.partition(":")
         if not colon:
             shared[path] = value
-        elif name not in own or name in FLOORS:
-            known = [each for each in names if each not in FLOORS]
-            raise ValueError(f"setting {path!r} is for the system {name!r}{near(name, known)}; there are {known}")
+        elif name not in own:
+            raise ValueError(f"setting {path!r} is for the system {name!r}{near(name, names)}; there are {list(names)}")
         else:
             own[name][rest] = value
-    return [
-        system if system.floor is not None else replace(system, settings={**shared, **own[system.name]})
-        for system in systems
-    ]
+    return {name: {**shared, **mine} for name, mine in own.items()}
 
 
 def _named(presets: Presets) -> list[tuple[str, Any]]:

@@ -64,7 +64,8 @@ class Cell:
 class System:
     """What is compared: a preset, a module, or a floor, which is no model at all.
 
-    ``settings`` are those of its trainings.
+    ``settings`` are those of its trainings. With ``start`` and ``attention`` it goes on with a trained run in place of
+    a preset, with another kind of attention.
     """
 
     name: str
@@ -72,13 +73,18 @@ class System:
     module: nn.Module | None = None
     floor: FloorKind | None = None
     settings: Mapping[str, Any] | None = None
+    start: Path | None = None
+    attention: str | None = None
 
     @property
     def asked(self) -> dict[str, Any]:
         """What its results depend on, as JSON has it."""
         own = None if self.module is None else to_dict(as_model(self.module).config)
         settings = {name: str(value) for name, value in sorted((self.settings or {}).items())}
-        return {"preset": self.preset, "module": own, "floor": self.floor, "settings": settings}
+        asked = {"preset": self.preset, "module": own, "floor": self.floor, "settings": settings}
+        # By the run's name among the cells: the folder of all of them may be moved.
+        begun = None if self.start is None else "/".join(self.start.parts[-3:])
+        return {**asked, "start": begun, "attention": self.attention}
 
     def request(self, common: TrainRequest, cell: Cell) -> TrainRequest:
         """The request that ``tokengt train`` would make of it. A module begins with weights drawn by the seed."""
@@ -87,6 +93,8 @@ class System:
             common,
             preset=self.preset or "auto",
             model=module,
+            start=self.start,
+            attention=self.attention,
             settings=self.settings or {},
             split=cell.split(common.split),
             seed=cell.seed,

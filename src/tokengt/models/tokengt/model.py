@@ -24,6 +24,7 @@ from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_tokens
 from tokengt.models.tokengt.guard import Domain, DomainGuard
 from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import (
+    DrawSource,
     IdentifierConfig,
     LaplacianIds,
     NoIds,
@@ -33,6 +34,7 @@ from tokengt.models.tokengt.identifiers import (
 )
 from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.orthogonal import orthogonal_random_features
+from tokengt.models.tokengt.structure import StructureConfig
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
 from tokengt.ragged import Segments
 from tokengt.structure.facts import StructureFact
@@ -52,6 +54,7 @@ class TokenGTConfig(ModelConfig):
         encoder: the Transformer.
         head: what is predicted.
         domain: the inputs that written weights are right for, and all others are refused; None for trained ones.
+        structure: stronger inputs than the paper's: random walks, eigenpairs, degrees; none by default.
     """
 
     kind: Literal["tokengt"] = field(default="tokengt", init=False)
@@ -61,6 +64,7 @@ class TokenGTConfig(ModelConfig):
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     head: HeadConfig = field(default_factory=HeadConfig)
     domain: Domain | None = field(default=None, metadata={"late": True})
+    structure: StructureConfig = field(default=StructureConfig(), metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -97,14 +101,16 @@ class TokenGTConfig(ModelConfig):
         return TokenGT(self)
 
     def facts(self) -> Sequence[StructureFact]:
-        """What the identifiers are made of, so that no step works it out."""
-        return self.identifiers.facts()
+        """What the identifiers and stronger inputs are made of, so that no step works it out."""
+        # Both may be made of the same eigenvectors, which are worked out once.
+        return tuple(dict.fromkeys((*self.identifiers.facts(), *self.structure.facts())))
 
     def meanings(self) -> Mapping[str, Any]:
         ids, encoder = self.identifiers, self.encoder
         return {
             "identifiers.kind": ids.kind,
             "identifiers.which": getattr(ids, "which", None),
+            "structure.eigenpairs": self.structure.eigenpairs,
             "encoder.num_heads": encoder.num_heads,
             "encoder.activation": encoder.activation,
             "encoder.norm": encoder.norm,
@@ -120,12 +126,14 @@ class TokenGTConfig(ModelConfig):
     def describe(self) -> Description:
         encoder, ids, head = self.encoder, self.identifiers, self.head
         named = ids.kind if isinstance(ids, NoIds) else f"{ids.kind} {ids.dim}"
+        named = f"{named}, {self.structure}" if self.structure.used else named
         summary = (
             f"{encoder.num_layers} layers x {self.dim}, {encoder.num_heads} heads, {named}, "
             f"{encoder.attention.kind} attention, {head.level} head of {head.out_dim}"
         )
         identifiers = ids.kind if isinstance(ids, NoIds) else f"{ids.kind}, {ids.dim} dimensions"
-        return Description("TokenGT", summary, {"identifiers": identifiers}, ("graph-transformer",))
+        details = {"identifiers": identifiers} | ({"structure": str(self.structure)} if self.structure.used else {})
+        return Description("TokenGT", summary, details, ("graph-transformer",))
 
     def to_dict(self) -> dict[str, Any]:
         return configs.to_dict(self)
@@ -156,7 +164,7 @@ class TokenGT(Model):
                 "encoder.incidence masks tokens of nodes and edges alone; set it to 'never' for other ones"
             )
         self.config = config
-        self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers)
+        self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers, config.structure)
         self.encoder = Encoder(config.dim, config.encoder)
         self.head = Head(config.dim, config.head)
         if config.domain is not None:
@@ -248,7 +256,7 @@ class TokenGT(Model):
 
     @property
     def has_draws(self) -> bool:
-        return not isinstance(self.config.identifiers, NoIds)
+        return not isinstance(self.config.identifiers, NoIds) or self.config.structure.eigenpairs > 0
 
     @property
     def takes_node_ids(self) -> bool:
@@ -326,7 +334,9 @@ class TokenGT(Model):
             identifiers = identify(batch, ids, training=self.training, generator=generator, draw=draw)
         else:
             identifiers = given_identifiers(batch, ids, node_ids)
-        tokens: TokenBatch = self.tokenizer(batch, None if identifiers is None else identifiers.to(weight))
+        identifiers = None if identifiers is None else identifiers.to(weight)
+        eigenvectors = self.config.structure.eigenvectors(batch, DrawSource(self.training, generator, draw))
+        tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
         # Computed and cached here, because compiled code would break its graph to compute it.
         _ = batch.nodes.ids
         marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()

@@ -17,6 +17,7 @@ from tokengt.facts import MergedEdges
 from tokengt.interop.pyg import as_batch
 from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers, NoIds
+from tokengt.models.tokengt.structure import StructureConfig, StructureEncoder
 from tokengt.ragged import Segments, interleave, reorder, segment_sum
 from tokengt.structure.tuples import bell_number, equality_patterns, merge_directions
 
@@ -176,7 +177,13 @@ class Tokenizer(nn.Module):
 
     blank: Tensor
 
-    def __init__(self, dim: int, config: TokensConfig, identifiers: IdentifierConfig) -> None:
+    def __init__(
+        self,
+        dim: int,
+        config: TokensConfig,
+        identifiers: IdentifierConfig,
+        structure: StructureConfig | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
         # What a token is without features, identifiers and types; a buffer, so that it follows the model's precision
@@ -202,8 +209,13 @@ class Tokenizer(nn.Module):
         concatenates = per_node and config.layout == "directed"
         width = identifiers.dim * (config.order if concatenates else 1)
         self.id_proj = nn.Linear(width, dim, bias=False) if concatenates or identifiers.first_order else None
+        self.structure: StructureEncoder | None = None
+        if structure is not None and structure.used:
+            structure.check_tokens(config.order, config.hyperedges)
+            self.structure = StructureEncoder(dim, structure, config.layout)
 
-    def forward(self, batch: GraphBatch, ids: Identifiers | None) -> TokenBatch:
+    def forward(self, batch: GraphBatch, ids: Identifiers | None, *, eigenvectors: Tensor | None = None) -> TokenBatch:
+        """``eigenvectors`` [nodes, pairs] have their signs already, for a model with ``structure.eigenpairs``."""
         check_relations(batch, self.config)
         self.node_encoder.check(batch, batch.nodes)
         self.edge_encoder.check(batch, batch.edges)
@@ -216,8 +228,12 @@ class Tokenizer(nn.Module):
         edge_features = None if batch.edge_features is None else _pick(batch.edge_features, merged)
         hyper_kind = self.config.num_types - 1
         kinds = TokenKind.EDGE if self.config.order == 2 else edge_kinds(index)
-        node_terms = self.node_encoder(batch.node_features), self._node_ids(ids)
-        edge_terms = self.edge_encoder(edge_features), self._edge_ids(index, ids, merged)
+        node_terms = [self.node_encoder(batch.node_features), self._node_ids(ids)]
+        edge_terms = [self.edge_encoder(edge_features), self._edge_ids(index, ids, merged)]
+        if self.structure is not None:
+            of_nodes, of_edges = self.structure(batch, None if merged is None else merged.first, index, eigenvectors)
+            node_terms.append(of_nodes)
+            edge_terms.append(of_edges)
         hyper_terms = self.hyperedge_encoder(batch.hyperedge_features), self._hyperedge_ids(batch, ids)
         parts = [
             self._specials(batch),

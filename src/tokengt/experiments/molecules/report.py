@@ -1,0 +1,190 @@
+"""What the trainings came to: ``found.json`` first, then the table and the picture from it.
+
+``found.json`` keeps the systems of earlier calls, so that a table can grow by one system at a time.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokengt.experiments.molecules.datasets import Benchmark
+from tokengt.experiments.molecules.picture import plot_learning
+from tokengt.experiments.molecules.plan import Job, Plan
+from tokengt.experiments.molecules.systems import SYSTEMS, TableSystem
+from tokengt.experiments.tables import (
+    TableRow,
+    device_name,
+    markdown,
+    mean_and_std,
+    source_commit,
+    write_json,
+    write_rows,
+)
+from tokengt.files import write_whole
+from tokengt.training.results import read_summary
+
+FOUND, TABLE, PICTURE = "found.json", "table.md", "curves.png"
+_NAMES = {"mae": "MAE", "rmse": "RMSE", "average_precision": "AP"}
+
+
+def write_table(plan: Plan, failed: Mapping[str, str], out: Path) -> list[TableRow]:
+    """Write ``out``/table.json and, for this data set, found.json, table.md and curves.png."""
+    home, benchmark = plan.home, plan.benchmark
+    new = {name: _entry(plan, system, failed.get(name)) for name, system in plan.lines.items()}
+    found = {**_read(home / FOUND, {}), **new}
+    write_json(home / FOUND, found)
+    rows = [row for name, entry in found.items() for row in _rows(benchmark, name, entry)]
+    before = [TableRow(**row) for row in _read(out / "table.json", [])]
+    write_rows(out / "table.json", [row for row in before if row.dataset != benchmark.name] + rows)
+    write_whole(home / TABLE, table_markdown(benchmark, found, plan.higher_is_better).encode())
+    told = {name: entry for name, entry in found.items() if entry["curve"]}
+    if told:
+        plot_learning(told, benchmark, home / PICTURE)
+    return rows
+
+
+def _read(file: Path, default: Any) -> Any:
+    if not file.exists():
+        return default
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no table of ours; remove it or choose another folder") from error
+
+
+def _entry(plan: Plan, system: TableSystem, failed: str | None) -> dict[str, Any]:
+    """All that is told of one system."""
+    jobs = [plan.decided(Job(system, None, True, seed)) for seed in range(plan.config.seeds)]
+    done = [(job, found) for job in jobs if job is not None and (found := plan.found(job)) is not None]
+    base = plan.lines[system.start or system.name]
+    recipe = done[0][0].recipe if done else None
+    if done and system.start is not None:
+        before = plan.decided(Job(base, None, True))
+        recipe = None if before is None else before.recipe
+    entry: dict[str, Any] = {
+        "label": system.label,
+        "seeds": [job.seed for job, _ in done],
+        "values": {name: [_value(plan, job, name) for job, _ in done] for name in plan.benchmark.metrics},
+        "validation": [plan.validated(job) for job, _ in done],
+        "recipe": None if recipe is None else {"name": recipe.name, "rate": recipe.rate},
+        "screened": plan.screened(system),
+        "minutes": plan.config.minutes,
+        "at_once": plan.config.at_once,
+        "curve": _curve(plan, *done[0]) if done else [],
+        "failed": failed,
+        "device": device_name(plan.cells.device),
+        "commit": source_commit(),
+    }
+    for name in ("parameters", "graphs_per_s", "memory_gib", "epochs"):
+        known = [value for _, found in done if (value := getattr(found, name)) is not None]
+        entry[name] = sum(known) / len(known) if known else None
+    return entry
+
+
+def _value(plan: Plan, job: Job, metric: str) -> float | None:
+    """Of the part that is told: one look at the test part, or the validation part where the test part is hidden."""
+    if plan.benchmark.split == "valid":
+        return plan.validated(job)
+    return (read_summary(plan.folder(job)).test or {}).get(metric)
+
+
+def _curve(plan: Plan, job: Job, found: Any) -> list[list[float]]:
+    """[minute, validation metric] after every epoch, epochs taken to be equally long."""
+    values = plan.curve(job)
+    each = (found.seconds or 60 * plan.minutes(job)) / 60 / max(len(values), 1)
+    return [[round(each * epoch, 4), value] for epoch, value in enumerate(values, 1) if value is not None]
+
+
+def _rows(benchmark: Benchmark, name: str, entry: Mapping[str, Any]) -> list[TableRow]:
+    rows = []
+    for metric in benchmark.metrics:
+        values = _known(entry, metric)
+        if not values:
+            continue
+        mean, std = mean_and_std(values)
+        system = SYSTEMS.get(name)
+        rows.append(
+            TableRow(
+                experiment="molecules",
+                system=entry["label"],
+                dataset=benchmark.name,
+                split=benchmark.split,
+                metric=f"{metric} {benchmark.unit}".rstrip(),
+                mean=mean,
+                std=std,
+                runs=len(values),
+                parameters=None if entry["parameters"] is None else round(entry["parameters"]),
+                graphs_per_s=entry["graphs_per_s"],
+                device=entry["device"],
+                commit=entry["commit"],
+                # The paper has PCQM4Mv2 alone, and its error there says nothing about another data set.
+                paper=system.paper if system is not None and benchmark.size == "paper" else None,
+                memory_gib=entry["memory_gib"],
+                asymptotics=system.asymptotics if system is not None else None,
+            )
+        )
+    return rows
+
+
+def _known(entry: Mapping[str, Any], metric: str) -> list[float]:
+    return [value for value in entry["values"].get(metric, []) if value is not None and math.isfinite(value)]
+
+
+def table_markdown(benchmark: Benchmark, found: Mapping[str, Mapping[str, Any]], higher_is_better: bool) -> str:
+    """The best system first, those without a result last, beside the paper's numbers."""
+
+    def place(name: str) -> tuple[bool, float]:
+        values = _known(found[name], benchmark.metrics[0])
+        mean = sum(values) / len(values) if values else 0.0
+        return not values, -mean if higher_is_better else mean
+
+    unit = f", {benchmark.unit}" if benchmark.unit else ""
+    header = ["system", *(f"{benchmark.split} {_NAMES.get(name, name)}{unit}" for name in benchmark.metrics)]
+    header += ["runs", "parameters", "graphs/s", "memory, GiB", "asymptotics", "recipe: rate", "epochs"]
+    header += ["paper: parameters", "paper: PCQM4Mv2 valid MAE, eV"]
+    names = sorted(found, key=place)
+    table = markdown(header, [_line(benchmark, name, found[name]) for name in names])
+    problems = [f"- {found[name]['label']}: {found[name]['failed']}" for name in names if found[name]["failed"]]
+    return "\n".join([_heading(benchmark, found), "", table, *problems, *([""] if problems else [])])
+
+
+def _heading(benchmark: Benchmark, found: Mapping[str, Mapping[str, Any]]) -> str:
+    minutes = ", ".join(f"{value:g}" for value in sorted({entry["minutes"] for entry in found.values()}))
+    at_once = ", ".join(str(value) for value in sorted({entry["at_once"] for entry in found.values()}))
+    devices = ", ".join(sorted({entry["device"] for entry in found.values()}))
+    return (
+        f"{benchmark.name}, {benchmark.split} part: {minutes} minutes of training for each system by the clock, its "
+        f"screenings included, {at_once} at once on {devices} (speeds are those side by side); recipes were chosen on "
+        "the validation part; deviations are over seeds."
+    )
+
+
+def _line(benchmark: Benchmark, name: str, entry: Mapping[str, Any]) -> list[str]:
+    system, recipe, values = SYSTEMS.get(name), entry["recipe"], _known(entry, benchmark.metrics[0])
+    count = f"{entry['parameters'] / 1e6:.2f}M" if entry["parameters"] else ""
+    return [
+        entry["label"],
+        *(_number(_known(entry, metric)) for metric in benchmark.metrics),
+        str(len(values)),
+        count,
+        f"{entry['graphs_per_s']:,.0f}" if entry["graphs_per_s"] else "",
+        f"{entry['memory_gib']:.2f}" if entry["memory_gib"] else "",
+        system.asymptotics if system is not None else "",
+        ""
+        if recipe is None
+        else f"{recipe['name']}: {recipe['rate']:g}"
+        if recipe["name"] == "own"
+        else recipe["name"],
+        f"{entry['epochs']:.0f}" if entry["epochs"] else "",
+        f"{system.paper_parameters}M" if system is not None and system.paper_parameters else "",
+        f"{system.paper:.4f}" if system is not None and system.paper else "",
+    ]
+
+
+def _number(values: Sequence[float]) -> str:
+    if not values:
+        return "failed"
+    mean, std = mean_and_std(values)
+    return f"{mean:.4f}" + ("" if std is None else f" ± {std:.4f}")

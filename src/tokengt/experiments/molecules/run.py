@@ -1,0 +1,120 @@
+"""Train the systems of the table, some at once, each in a process of its own; then write the table.
+
+``OUT/DATASET/cells/SYSTEM/STAGE/seed-N`` is the run folder of one training. The same call goes on where a stopped one
+was. A system that fails costs its own line alone.
+"""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tokengt.config import override
+from tokengt.experiments.cells import Say, silent
+from tokengt.experiments.molecules.plan import Job, MoleculesConfig, Plan
+from tokengt.experiments.molecules.processes import Training, started, stop
+from tokengt.experiments.molecules.report import write_table
+from tokengt.experiments.tables import TableRow
+from tokengt.files import folder_lock
+from tokengt.presets import PRESETS
+from tokengt.workflow.comparing_cells import Cell
+
+# Seconds between two looks at the trainings; and how long one takes beside its minutes, until the first has ended.
+_PAUSE, _BESIDE = 0.2, 10.0
+
+
+def run_molecules(config: MoleculesConfig, out: Path, progress: Say | None = None) -> list[TableRow]:
+    """Run the trainings that are not finished; then write ``out``/table.json and the files of the data set."""
+    home, data = out / config.dataset, None if config.data is None else Path(config.data)
+    with folder_lock(home, lambda: _refuse_taken(home)):
+        plan = Plan(config, home, config.benchmark.opened(data, home / "store"))
+        _compute_facts(plan)
+        return write_table(plan, Trainings(plan, progress or silent).run(), out)
+
+
+def _refuse_taken(home: Path) -> None:
+    raise ValueError(f"another table is being made in {home}; wait for its end, or choose another folder")
+
+
+def _compute_facts(plan: Plan) -> None:
+    """What the models need to know of the graphs, once for all processes; whatever fails here says so in its own."""
+    for system in plan.lines.values():
+        if system.start is not None:
+            continue
+        asked = plan.asked(Job(system, plan.recipes(system)[0], True))
+        assert asked.preset is not None
+        request = asked.request(plan.cells.common, Cell(0))
+        with suppress(ValueError, ImportError):
+            fitted = override(PRESETS[asked.preset]().fit(plan.store, 1), request.model_settings, "model")
+            plan.store.with_facts(fitted.facts())
+
+
+class Trainings:
+    """All trainings of a plan: at most so many at a time, each as soon as what it needs has ended."""
+
+    def __init__(self, plan: Plan, say: Say) -> None:
+        self.plan, self.say = plan, say
+        self.waiting = plan.jobs()
+        self.total = len(self.waiting)
+        self.at_work: list[Training] = []
+        self.ended: set[str] = set()
+        # Why a system, or one of its recipes, came to nothing.
+        self.failed: dict[str, str] = {}
+        self.beside = _BESIDE
+        # Whatever was begun otherwise is refused before anything is trained.
+        for job in self.waiting:
+            if job.recipe is not None:
+                plan.found(job)
+
+    def run(self) -> dict[str, str]:
+        """A sentence for every system without a result, or without some of its seeds."""
+        try:
+            while self.waiting or self.at_work:
+                self._start()
+                for training in [each for each in self.at_work if each.has_ended]:
+                    self.at_work.remove(training)
+                    self._end(training)
+                if self.at_work:
+                    time.sleep(_PAUSE)
+        finally:
+            stop(self.at_work)
+        return self.failed
+
+    def _start(self) -> None:
+        """Begin with what is ready, as far as there is room."""
+        for job in list(self.waiting):
+            if len(self.at_work) >= self.plan.config.at_once:
+                return
+            if not self.plan.needs(job) <= self.ended:
+                continue
+            self.waiting.remove(job)
+            decided = self.plan.decided(job)
+            if decided is None:
+                self.ended.add(job.name)
+                self.failed.setdefault(job.system.name, f"{job.system.start}, which it goes on with, has no result")
+            elif self.plan.found(decided) is not None:
+                self.ended.add(job.name)
+            else:
+                self.at_work.append(started(self.plan, decided))
+
+    def _end(self, training: Training) -> None:
+        job, benchmark = training.job, self.plan.benchmark
+        self.ended.add(job.name)
+        self.beside = max(0.0, training.seconds - 60 * self.plan.minutes(job))
+        problem = training.problem()
+        if problem is not None:
+            said = f"failed: {problem}"
+            self.failed[job.system.name] = f"{job.stage}, seed {job.seed}: {problem}"
+        else:
+            value = self.plan.validated(job)
+            number = "no number" if value is None else f"{value:.4g} {benchmark.unit}".rstrip()
+            said = f"validation {benchmark.metrics[0]} {number}"
+        self.say(f"{job.name}: {said}; {len(self.ended)} of {self.total} trainings{self._left()}")
+
+    def _left(self) -> str:
+        """About how long the rest takes: the time of all trainings to come, shared by those side by side."""
+        seconds = sum(self._seconds(job) for job in self.waiting)
+        seconds += sum(max(0.0, self._seconds(each.job) - each.seconds) for each in self.at_work)
+        return f", about {seconds / self.plan.config.at_once / 60:,.1f} min left" if seconds else ""
+
+    def _seconds(self, job: Job) -> float:
+        return 60 * self.plan.minutes(job) + self.beside
