@@ -13,6 +13,7 @@ from torch import Tensor
 from tests.effects import Effects
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph, small_model, tokens_config
 from tests.structure.graph_families import path
+from tests.training.stores import graph_store
 from tokengt import (
     FeatureSpec,
     Graph,
@@ -65,7 +66,7 @@ def test_a_config_without_them_is_the_file_that_it_was() -> None:
     assert "structure" not in to_dict(config)
     assert from_dict(TokenGTConfig, to_dict(config)) == config
     wanted = replace(config, structure=StructureConfig(walks=3, degree=True))
-    assert to_dict(wanted)["structure"] == {"walks": 3, "eigenpairs": 0, "degree": True}
+    assert to_dict(wanted)["structure"] == {"walks": 3, "eigenpairs": 0, "degree": True, "sign_flip": True}
     assert from_dict(TokenGTConfig, to_dict(wanted)) == wanted
     assert TokenGT(config).tokenizer.structure is None
 
@@ -202,6 +203,7 @@ def test_the_set_begins_with_nothing_to_say() -> None:
     assert float(encoded.var(1, unbiased=False).median()) > 1e-3
 
 
+@effects.of(StructureConfig, "sign_flip")
 def test_signs_are_drawn_in_training_and_canonical_at_evaluation() -> None:
     model = structured(StructureConfig(eigenpairs=4), ids=NoIds())
     graph = random_graph(7, 9, 3, undirected=True)
@@ -220,6 +222,20 @@ def test_signs_are_drawn_in_training_and_canonical_at_evaluation() -> None:
     ratio = (found * canonical).sum(0)
     torch.testing.assert_close(ratio.abs(), torch.ones_like(ratio))
     assert not structured(StructureConfig(walks=2), ids=NoIds()).has_draws
+    fixed = structured(StructureConfig(eigenpairs=4, sign_flip=False), ids=NoIds()).train()
+    assert torch.equal(fixed(graph), fixed(graph))
+
+
+def test_signs_are_fixed_where_all_nodes_are_in_one_graph() -> None:
+    """Its nodes could not be recognised under changing signs; so it is with Laplacian identifiers."""
+    wanted = replace(TokenGTConfig(), structure=StructureConfig(eigenpairs=4))
+    one, two = [alike(path(4))], [alike(path(4)), alike(path(5))]
+    assert not wanted.fit(graph_store(one, "node"), 1).structure.sign_flip
+    assert wanted.fit(graph_store(two, "node"), 1).structure == wanted.structure
+    assert wanted.fit(graph_store(one, "graph"), 1).structure == wanted.structure
+    assert TokenGTConfig().fit(graph_store(one, "node"), 1).structure == StructureConfig()
+    with pytest.raises(ValueError, match=r"structure.sign_flip is false, and there are no signs"):
+        StructureConfig(walks=3, sign_flip=False)
 
 
 @given(st.lists(graphs(), min_size=1, max_size=4), st.sampled_from(["directed", "undirected"]), st.integers(0, 99))

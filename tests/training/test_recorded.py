@@ -42,7 +42,13 @@ ORF = {name: value for name, value in EXACT.items() if "identifiers" not in name
     "model.identifiers.dim": 6,
 }
 DIRECTED = {**EXACT, "model.tokens.layout": "directed"}
-STRUCTURED = {**EXACT, "model.structure.walks": 3, "model.structure.degree": True}
+STRUCTURED = {
+    **EXACT,
+    "model.structure.walks": 3,
+    "model.structure.eigenpairs": 4,
+    "model.structure.sign_flip": False,
+    "model.structure.degree": True,
+}
 MASKED = {"model.encoder.incidence": "alternate"}
 
 
@@ -63,7 +69,7 @@ def data() -> Data:
 def with_facts(data: Data) -> Data:
     """As ``prepare`` leaves them: eigenvectors and walks are known."""
     parts, _, _ = data
-    facts = (*replace(small().identifiers, dim=4).facts(), *StructureConfig(walks=3, degree=True).facts())
+    facts = (*replace(small().identifiers, dim=4).facts(), *StructureConfig(3, 4, degree=True).facts())
     parts.graphs = structure_facts.with_facts(parts.graphs, facts)
     return data
 

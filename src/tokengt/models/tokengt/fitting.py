@@ -10,6 +10,7 @@ from tokengt.level import Level
 from tokengt.models.features import spec_of
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds
+from tokengt.models.tokengt.structure import StructureConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.structure.tuples import merge_directions
 
@@ -43,8 +44,16 @@ def fit_tokens(wanted: TokensConfig, data: Store) -> TokensConfig:
 
 def fit_identifiers(wanted: IdentifierConfig, data: Store) -> IdentifierConfig:
     """Fixed signs when all nodes are in one graph: a model could not recognise them under changing signs."""
-    one_graph = len(data) == 1 and data.manifest.level != "graph"
-    return replace(wanted, sign_flip=False) if one_graph and isinstance(wanted, LaplacianIds) else wanted
+    return replace(wanted, sign_flip=False) if _one_graph(data) and isinstance(wanted, LaplacianIds) else wanted
+
+
+def fit_structure(wanted: StructureConfig, data: Store) -> StructureConfig:
+    """The same rule for the signs of eigenpairs."""
+    return wanted.with_fixed_signs() if _one_graph(data) else wanted
+
+
+def _one_graph(data: Store) -> bool:
+    return len(data) == 1 and data.manifest.level != "graph"
 
 
 def fit_head(wanted: HeadConfig, level: Level, out_dim: int) -> HeadConfig:

@@ -20,7 +20,7 @@ from tokengt.models.contract import Description, Model, ModelConfig, SequenceRul
 from tokengt.models.features import FeatureSpec
 from tokengt.models.passes import Over, Prediction, check_passes, evaluating, run_passes, summarise
 from tokengt.models.pretrained import read_model, restore
-from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_tokens
+from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_structure, fit_tokens
 from tokengt.models.tokengt.guard import Domain, DomainGuard
 from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import (
@@ -75,6 +75,7 @@ class TokenGTConfig(ModelConfig):
             self,
             tokens=fit_tokens(self.tokens, data),
             identifiers=fit_identifiers(self.identifiers, data),
+            structure=fit_structure(self.structure, data),
             head=fit_head(self.head, data.manifest.level, out_dim),
             # Weights that are trained are not those that the domain was worked out for.
             domain=None,

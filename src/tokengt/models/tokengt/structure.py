@@ -5,7 +5,7 @@ default: probabilities of random walks, eigenvectors together with their eigenva
 (:mod:`tokengt.structure.facts`), which a data set works out once; only their embedding is learned.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -35,19 +35,24 @@ class StructureConfig:
         walks: K, the number of steps of random walks. With P = D^-1 A, a node token reads [P, P^2, ..., P^K]_uu, and an
             edge token [P, ..., P^K]_uv and [P, ..., P^K]_vu (the relative random-walk probabilities of GRIT).
         eigenpairs: how many of the lowest eigenpairs (v_i, lambda_i) of the normalised Laplacian a node is encoded by,
-            rho(sum_i phi(v_i(u), lambda_i)), with random signs in training. An edge token reads the encodings of both
-            its nodes.
-        degree: a learned vector for every number of neighbours, up to 63 and above, on node tokens.
+            rho(sum_i phi(v_i(u), lambda_i)). An edge token reads the encodings of both its nodes.
+        degree: a learned vector for every number of neighbours, up to 62, and one for more, on node tokens.
+        sign_flip: random signs of the eigenpairs in training.
     """
 
     walks: int = 0
     eigenpairs: int = 0
     degree: bool = False
+    sign_flip: bool = True
 
     def __post_init__(self) -> None:
         for name in ("walks", "eigenpairs"):
             if not 0 <= getattr(self, name) <= _MOST:
                 raise ValueError(f"structure.{name} is {getattr(self, name)}; expected 0 to {_MOST:,}")
+        if not self.sign_flip and not self.eigenpairs:
+            raise ValueError(
+                "structure.sign_flip is false, and there are no signs; give structure.eigenpairs, or leave it"
+            )
 
     @property
     def used(self) -> bool:
@@ -62,6 +67,9 @@ class StructureConfig:
     def eigenvectors(self, batch: GraphBatch, source: DrawSource) -> Float[Tensor, "nodes pairs"] | None:
         """The eigenvectors with their signs: random in training, canonical at evaluation, as those of identifiers."""
         return self._ids().identify(batch, source).nodes if self.eigenpairs else None
+
+    def with_fixed_signs(self) -> "StructureConfig":
+        return replace(self, sign_flip=False) if self.eigenpairs else self
 
     def check_tokens(self, order: int, hyperedges: bool) -> None:
         """Refuse tokens that are no nodes and edges of a graph.
@@ -81,7 +89,7 @@ class StructureConfig:
         return ", ".join([*walks, *pairs, *(["degrees"] if self.degree else [])])
 
     def _ids(self) -> LaplacianIds:
-        return LaplacianIds(self.eigenpairs)
+        return LaplacianIds(self.eigenpairs, sign_flip=self.sign_flip)
 
 
 def spread(probabilities: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -108,12 +116,13 @@ def both_ways(
 
 
 class EigenpairSet(nn.Module):
-    """rho(sum_i phi(v_i(u), lambda_i)) of every node u: a DeepSet, so that the order of equal eigenvalues is no matter.
+    """rho(sum_i phi(v_i(u), lambda_i)) of every node u: a DeepSet, for any number of eigenpairs.
 
-    Signs are flipped at random in training. The other way to have no sign, phi(v) + phi(-v), would keep only |v_i(u)|
-    of a node, and with it no word about which nodes are on the same side of a cut. Entries of eigenvectors are scaled
-    by sqrt(n) to a mean square of one, eigenvalues lie in [0, 2] and are centred. The result is normalised, and its
-    gain begins at zero: at the start the model is the one without eigenpairs.
+    Signs are flipped at random in training, where ``StructureConfig.sign_flip`` says so. The other way to have no sign,
+    phi(v) + phi(-v), would keep only |v_i(u)| of a node, and with it no word about which nodes are on the same side of
+    a cut. Entries of eigenvectors are scaled by sqrt(n) to a mean square of one; eigenvalues lie in [0, 2] and are
+    centred. The result is normalised, and its gain begins at zero: at the start the model is the one without
+    eigenpairs.
 
     Shapes: vectors [nodes, pairs], values [nodes, pairs] -> [nodes, dim].
     """
