@@ -30,13 +30,13 @@ from tokengt.bench.timing import Timing, interleaved
 from tokengt.data.batching import permutation
 from tokengt.data.manifest import MANIFEST
 from tokengt.data.store import Store
-from tokengt.experiments.tables import device_name, source_commit
 from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Device, DeviceConfig, without_precision_advice
 from tokengt.training.results import METRICS, SPLIT
 from tokengt.training.run import STORE
 from tokengt.training.spec import RunSpec, read_run
+from tokengt.training.tables import device_name, source_commit
 
 Say = Callable[[str], None]
 # So many graphs at once, at most: enough to fill the device, and few enough that a round is short.

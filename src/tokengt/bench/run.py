@@ -27,8 +27,8 @@ from tokengt.bench.systems import (
     requests,
 )
 from tokengt.bench.timing import Round, Timing, allocated, interleaved, median_ratio, peak_bytes, reset_peak
-from tokengt.experiments.tables import device_name, source_commit
 from tokengt.training.processes import without_precision_advice
+from tokengt.training.tables import device_name, source_commit
 
 _INFER_WARMUP = 2
 _LOOKED_INTO = 5

@@ -45,6 +45,7 @@ def _add_reproduce(verbs: Any) -> None:
     _options(hypergraphs, "hypergraphs", "datasets=cocitation_cora, epochs=50, ...")
     hypergraphs.set_defaults(run=_hypergraphs)
     _add_molecules(experiments)
+    _add_asymptotics(experiments)
     distance = experiments.add_parser(
         "attention-distance",
         help="the hops between tokens that attend to each other, by layer and head of trained runs",
@@ -90,6 +91,19 @@ def _add_molecules(experiments: Any) -> None:
     )
     _options(molecules, "molecules", "training.batch_size=128, gin:model.dim=64, ...")
     molecules.set_defaults(run=_molecules)
+
+
+def _add_asymptotics(experiments: Any) -> None:
+    asymptotics = experiments.add_parser(
+        "asymptotics",
+        help="time and memory of a training step of every system as graphs grow",
+        description="Random molecules of 16 to 1,024 nodes, as many nodes in every step; a system that runs out of "
+        "memory ends there. The same command goes on where a stopped one was. Writes asymptotics.json, table.md and "
+        "asymptotics.png.",
+    )
+    asymptotics.add_argument("--systems", nargs="+", metavar="NAME", help="as reproduce molecules takes them")
+    _options(asymptotics, "asymptotics", "sizes=16,32,64, nodes=2048, steps=3, ...")
+    asymptotics.set_defaults(run=_asymptotics)
 
 
 def _options(verb: argparse.ArgumentParser, name: str, examples: str) -> None:
@@ -175,6 +189,18 @@ def _molecules(options: argparse.Namespace) -> int:
     home = options.out / config.dataset
     print((home / TABLE).read_text(encoding="utf-8"))
     print(f"open {home / PICTURE}")
+    return 0
+
+
+def _asymptotics(options: argparse.Namespace) -> int:
+    from tokengt.config import override
+    from tokengt.experiments.asymptotics import AsymptoticsConfig, run_asymptotics
+
+    named = {} if options.systems is None else {"systems": tuple(options.systems)}
+    config = override(AsymptoticsConfig(**named), named_values(options.set), "asymptotics")
+    run_asymptotics(config, options.out, _device(options), _say)
+    _print_table(options.out)
+    print(f"open {options.out / 'asymptotics.png'}")
     return 0
 
 

@@ -29,7 +29,8 @@ def plot_learning(found: Mapping[str, Mapping[str, Any]], benchmark: Benchmark, 
         matplotlib.rcParams.update(style)
         figure = Figure(figsize=(9.0, 5.2), layout="constrained")
         axes = figure.subplots()
-        colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
+        paired = colormaps["tab20"].colors  # type: ignore[attr-defined]
+        colours = (*paired[::2], *paired[1::2])
         for number, (name, entry) in enumerate(found.items()):
             ours = name.startswith(("tokengt", "lap-", "transformer"))
             minutes, values = zip(*entry["curve"], strict=True)
@@ -39,6 +40,7 @@ def plot_learning(found: Mapping[str, Mapping[str, Any]], benchmark: Benchmark, 
                 "-" if ours else _family(name),
                 color=colours[number % len(colours)],
                 linewidth=1.8 if ours else 1.2,
+                marker="." if len(minutes) < 3 else None,
                 label=entry["label"],
             )
         axes.set_xlabel("minutes of training (with the chosen recipe, first seed)")

@@ -14,7 +14,7 @@ from tokengt.experiments.molecules.plan import Job, MoleculesConfig, Plan
 from tokengt.experiments.molecules.processes import Training, started, stop
 from tokengt.experiments.molecules.report import write_table
 from tokengt.experiments.tables import TableRow
-from tokengt.files import folder_lock
+from tokengt.files import folder_lock, remove_empty
 from tokengt.presets import PRESETS
 from tokengt.workflow.comparing_cells import Cell
 
@@ -25,10 +25,13 @@ _PAUSE, _BESIDE = 0.2, 10.0
 def run_molecules(config: MoleculesConfig, out: Path, progress: Say | None = None) -> list[TableRow]:
     """Run the trainings that are not finished; then write ``out``/table.json and the files of the data set."""
     home, data = out / config.dataset, None if config.data is None else Path(config.data)
-    with folder_lock(home, lambda: _refuse_taken(home)):
-        plan = Plan(config, home, config.benchmark.opened(data, home / "store"))
-        _compute_facts(plan)
-        return write_table(plan, Trainings(plan, progress or silent).run(), out)
+    with folder_lock(home, lambda: _refuse_taken(home)) as made:
+        try:
+            plan = Plan(config, home, config.benchmark.opened(data, home / "store"))
+            _compute_facts(plan)
+            return write_table(plan, Trainings(plan, progress or silent).run(), out)
+        finally:
+            remove_empty(*reversed(made))
 
 
 def _refuse_taken(home: Path) -> None:

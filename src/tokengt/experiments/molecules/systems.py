@@ -42,7 +42,8 @@ class TableSystem:
         asymptotics: how the cost of a step grows with the nodes n and edges m of a graph, as the paper says it.
         paper: the paper's validation MAE on PCQM4Mv2 in eV.
         paper_parameters: in millions, as the paper counts them.
-        start: the system whose trained run it goes on with; it is not trained from random weights.
+        start: the system whose trained run it goes on with; it is not trained from random weights, and has the size
+            of that run.
         attention: the kind of attention that it goes on with.
     """
 
@@ -106,6 +107,8 @@ def _encoder(dim: int, layers: int, **more: float) -> dict[str, Any]:
 
 _SMALL = _encoder(96, 6, attention__dropout=0.0)
 _MEDIUM = _encoder(256, 10, attention__dropout=0.0, mlp_dropout=0.0, drop_path=0.0)
+# Kernel attention has no weights that could be dropped.
+_PERFORMER: dict[Size, Mapping[str, Any]] = {"small": _encoder(96, 6), "medium": _encoder(256, 10, mlp_dropout=0.0)}
 
 
 def _tokengt(
@@ -150,6 +153,7 @@ _PAPER = (
     _tokengt("tokengt-lap", "TokenGT (Lap)", _LAP, 0.0910, 48.5),
     TableSystem(
         *("tokengt-performer", "TokenGT (Lap) + Performer", "tokengt-performer-paper"),
+        sizes=_PERFORMER,
         asymptotics="O(n + m)",
         paper=0.0935,
         paper_parameters=48.5,

@@ -48,6 +48,8 @@ def _stop_when_alone() -> None:
 
 
 def main() -> int:
+    # A shell lets its background processes ignore Ctrl-C, which is how a training is told to stop.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_stop_when_alone, daemon=True).start()
     try:
