@@ -17,8 +17,8 @@ time for runs that do not differ, so that no single one can be asked to).
 
 With ten pairs identical paths pass 99% of the time where pairs are alike (correlation 0.9) and 15% where they are not,
 and a shift of a whole deviation passes once in eight and once in forty times; ``correlation`` tells which it is. When
-whole steps came to be recorded, the pairs were not alike (0.4 to 0.6) and ten of them did not decide, so the seeds 20 to
-29 were added.
+whole steps came to be recorded, the pairs were not alike (0.4 to 0.6) and ten of them did not decide, so the seeds 20
+to 29 were added.
 """
 
 import argparse

@@ -37,7 +37,9 @@ def bucketed_attention(
 
     ``masks`` say for every bucket which rows may attend to which; None where all of a sequence may.
     """
-    biases = segments.bucket_biases(qkv.dtype) if masks is None else [as_bias(mask, qkv.dtype) for mask in masks]
+    biases: list[Tensor | None] = (
+        segments.bucket_biases(qkv.dtype) if masks is None else [as_bias(mask, qkv.dtype) for mask in masks]
+    )
     if torch.is_grad_enabled() and qkv.requires_grad:
         out: Tensor = _Attention.apply(qkv, segments, heads, biases)  # type: ignore[no-untyped-call]
         return out

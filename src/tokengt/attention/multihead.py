@@ -114,9 +114,9 @@ class MultiheadAttention(nn.Module):
         refuse_large_maps(segments, query.shape[1], query.element_size())
         bounds, maps = segments.host.tolist(), []
         for rows in map(slice, bounds[:-1], bounds[1:]):
-            alone = (each[rows].transpose(0, 1)[None] for each in (query, key))
+            one, other = (each[rows].transpose(0, 1)[None] for each in (query, key))
             mask = None if plan.marks is None else may_attend(plan.marks[rows])[None]
-            maps.append(self.kernel.weights(*alone, mask)[0])
+            maps.append(self.kernel.weights(one, other, mask)[0])
         return maps
 
 

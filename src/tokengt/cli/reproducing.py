@@ -1,6 +1,7 @@
 """reproduce: the experiments, each restartable."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,8 +197,10 @@ def _asymptotics(options: argparse.Namespace) -> int:
     from tokengt.config import override
     from tokengt.experiments.asymptotics import AsymptoticsConfig, run_asymptotics
 
-    named = {} if options.systems is None else {"systems": tuple(options.systems)}
-    config = override(AsymptoticsConfig(**named), named_values(options.set), "asymptotics")
+    config = AsymptoticsConfig()
+    if options.systems is not None:
+        config = replace(config, systems=tuple(options.systems))
+    config = override(config, named_values(options.set), "asymptotics")
     run_asymptotics(config, options.out, _device(options), _say)
     _print_table(options.out)
     print(f"open {options.out / 'asymptotics.png'}")
