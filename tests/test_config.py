@@ -428,7 +428,7 @@ def test_every_scalar_of_a_config_is_checked(config: Any) -> None:
         data = json.loads(json.dumps(to_dict(config)))
         place = data
         for name in path[:-1]:
-            place = place[name]
+            place = place.setdefault(name, {})  # A part that came late is left out at its default.
         place[path[-1]] = ["no scalar"]
         with pytest.raises(ValueError) as refusal:
             from_dict(type(config), data, "run")

@@ -32,6 +32,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "TokensConfig.order": COUNT,
     "TokensConfig.feature_dropout": SHARE,
     "FeatureSpec.width": MORE,
+    **{f"StructureConfig.{name}": ([-1, 1025], [0, 1024]) for name in ("walks", "eigenpairs")},
     "LaplacianIds.dropout": SHARE,
     **{f"{kind}.dim": COUNT for kind in ("OrfIds", "LaplacianIds", "NearOrthonormalIds", "RandomIds")},
     **{f"{kind}.dim": COUNT for kind in ("FirstOrderOrfIds", "FirstOrderRandomIds")},

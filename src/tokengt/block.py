@@ -54,7 +54,7 @@ class EncoderConfig:
     norm: bool = True
     activation: Literal["gelu", "relu"] = "gelu"
     sparse_basis_residual: bool = False
-    incidence: Literal["never", "alternate"] = "never"
+    incidence: Literal["never", "alternate"] = field(default="never", metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.num_layers < 0 or self.num_heads < 1:
