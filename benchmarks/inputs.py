@@ -12,7 +12,7 @@ told beside it.
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "degree": {"structure.degree": "true"},
     "eigenpairs": {"structure.eigenpairs": 16},
     "mask": {"encoder.incidence": "alternate"},
+    "heads": {"proof_heads.layers": 6},
 }
+SYSTEMS["all"] = {path: value for settings in SYSTEMS.values() for path, value in settings.items()}
 
 
 def subset(train: int) -> Store:
@@ -76,8 +78,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--graphs", type=int, default=2500, help="training graphs")
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--graphs", type=int, default=2000, help="training graphs")
     parser.add_argument("--work", type=Path, default=Path("build/inputs"))
     parser.add_argument("--out", type=Path, default=Path("results/inputs"))
     options = parser.parse_args()
@@ -105,7 +107,10 @@ def main() -> None:
         for part in ("valid", "test"):
             values, base = ([each[part] for each in found[which]] for which in (name, BASE))
             mean, std = mean_and_std(values)
-            line += [f"{mean:.3f}" + ("" if std is None else f" ± {std:.3f}"), "" if name == BASE else paired(values, base)]
+            line += [
+                f"{mean:.3f}" + ("" if std is None else f" ± {std:.3f}"),
+                "" if name == BASE else paired(values, base),
+            ]
             rows.append(
                 TableRow(
                     *("inputs", name, f"zinc12k, {options.graphs} graphs", part, "mae", mean, std, len(values)),
