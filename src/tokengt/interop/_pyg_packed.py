@@ -11,6 +11,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 from tokengt.ragged import Segments
+from tokengt.sparse import SparseRows
 from tokengt.validation import checked_features
 
 _WANTED_NUMBERS = "hyperedge_index must number each graph's hyperedges 0, 1, 2, ..., none of them without nodes"
@@ -22,7 +23,7 @@ class _Parts:
 
     device: torch.device
     num_nodes: int | None
-    x: Tensor | None
+    x: Tensor | SparseRows | None
     edge_index: Tensor
     edge_attr: Tensor | None
     incidence: Tensor
@@ -70,7 +71,7 @@ def packed(data: Any) -> GraphBatch:
 
 
 def _read(data: Any) -> _Parts:
-    x, index, attr = _columns(data, "x"), _tensor(data, "edge_index"), _columns(data, "edge_attr")
+    x, index, attr = _features(data), _tensor(data, "edge_index"), _columns(data, "edge_attr")
     if is_hypergraph(data):
         incidence, hyperedge_attr, index, attr = index, attr, None, None
     else:
@@ -108,6 +109,16 @@ def _tensor(data: Any, key: str) -> Tensor | None:
     if value is not None and (not isinstance(value, Tensor) or value.layout != torch.strided):
         raise ValueError(f"{key} must be a dense tensor, got {type(value).__name__}")
     return value
+
+
+def _features(data: Any) -> Tensor | SparseRows | None:
+    """Features of nodes, the only ones that may be sparse."""
+    x = data.get("x")
+    if isinstance(x, Tensor) and x.layout != torch.strided:
+        if x.ndim != 2:
+            raise ValueError(f"x has shape {list(x.shape)}; expected [nodes, width] of a sparse tensor")
+        return SparseRows.from_torch(x)
+    return _columns(data, "x")
 
 
 def _columns(data: Any, key: str) -> Tensor | None:

@@ -19,6 +19,7 @@ from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 from tokengt.interop._pyg_packed import class_names, count_nodes, is_batch, is_hypergraph, packed
 from tokengt.level import Level
+from tokengt.sparse import SparseRows
 
 _LAYOUT, _WHOLE = "_pyg_layout", "_pyg_batch"
 _FIELDS = ("x", "num_nodes", "edge_index", "edge_attr", "hyperedge_index", "hyperedge_attr", "graph_features")
@@ -262,7 +263,7 @@ def _layout_to_write(graphs: Sequence[Graph]) -> _Layout:
 def _written(graph: Graph, layout: _Layout, plain: type) -> Any:
     ids = torch.repeat_interleave(graph.hyperedge_offsets.diff())
     values: dict[str, Any] = {
-        "x": graph.node_features,
+        "x": graph.node_features.to_torch() if isinstance(graph.node_features, SparseRows) else graph.node_features,
         "num_nodes": graph.num_nodes,
         "edge_index": graph.edge_index,
         "edge_attr": graph.edge_features,
