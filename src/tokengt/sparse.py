@@ -208,6 +208,14 @@ def _summed(places: Tensor, offsets: Tensor, factors: Tensor, table: Tensor) -> 
     )
 
 
+def sparse_product(rows: SparseRows, table: Float[Tensor, "width dim"]) -> Float[Tensor, "rows dim"]:
+    """X T in the precision of T, with a gradient for T alone."""
+    if rows.width != len(table):
+        raise ValueError(f"sparse rows have {rows.width} columns; expected {len(table)}, one per row of the table")
+    out: Tensor = _Product.apply(table.contiguous(), rows.values.to(table.dtype), rows)  # type: ignore[no-untyped-call]
+    return out
+
+
 def sparse_linear(
     rows: SparseRows, weight: Float[Tensor, "dim width"], *, dropout: float = 0.0, training: bool = False
 ) -> Float[Tensor, "rows dim"]:
