@@ -12,6 +12,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch, Level
 from tokengt.data.cells import number_label
 from tokengt.data.manifest import NO_PART, Attributes, TaskKind
+from tokengt.facts import Per
 from tokengt.graph import Graph
 from tokengt.validation import describe_features
 
@@ -123,7 +124,7 @@ def as_numbers(targets: Float64[Tensor, "rows 1"], classes: Sequence[str]) -> Fl
 class Record:
     """One graph of a source and its labels; ``integers``: whether the source keeps them as integers or booleans.
 
-    ``name`` is that of the file that holds this graph alone.
+    ``name`` is that of the file that holds this graph alone; ``facts`` are those that came with it.
     """
 
     number: int
@@ -132,6 +133,7 @@ class Record:
     split: Int8[Tensor, "rows *splits"] | None = None
     integers: bool = False
     name: str = ""
+    facts: Mapping[tuple[str, Per], Tensor] = field(default_factory=dict)
 
 
 def level_rows(graph: Graph, level: Level) -> int:
@@ -167,7 +169,7 @@ def assembled(
     labelled = [record for record in usable if not bool(record.targets.isnan().all())]
     has_split = any(record.split is not None for record in usable)
     return LabelledGraphs(
-        graphs=replace(GraphBatch.collate([record.graph for record in usable]), extras=()),
+        graphs=_collated(usable),
         targets=torch.cat([record.targets for record in usable]),
         level=level,
         target_names=tuple(target_names),
@@ -176,6 +178,17 @@ def assembled(
         rejected=tuple(left_out),
         integers=bool(labelled) and all(record.integers for record in labelled),
     )
+
+
+def _collated(records: Sequence[Record]) -> GraphBatch:
+    """The graphs of all records as one batch, with the facts that all of them came with."""
+    batch = replace(GraphBatch.collate([record.graph for record in records]), extras=())
+    for name, per in records[0].facts:
+        rows = [record.facts.get((name, per)) for record in records]
+        present = [each for each in rows if each is not None]
+        if len(present) == len(rows) and len({each.shape[1:] for each in present}) == 1:
+            batch = batch.with_fact(name, torch.cat(present), per)
+    return batch
 
 
 def _joined_codes(records: Sequence[Record]) -> Int8[Tensor, "rows *splits"]:

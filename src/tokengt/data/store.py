@@ -187,7 +187,8 @@ class Store:
         cache, owner = None if self.folder is None else self.folder / CACHE, self.manifest.files.get(GRAPHS, "")
         graphs = self.graphs
         for fact in facts:
-            graphs = graphs.with_fact(fact.name, fact_of_all(graphs, fact, cache, owner, progress), fact.per)
+            if graphs.fact(fact.name) is None:
+                graphs = graphs.with_fact(fact.name, fact_of_all(graphs, fact, cache, owner, progress), fact.per)
         return replace(self, graphs=graphs)
 
     def data_checksum(self) -> str:

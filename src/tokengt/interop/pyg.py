@@ -18,6 +18,8 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 from tokengt.interop._pyg_packed import class_names, count_nodes, is_batch, is_hypergraph, packed
+from tokengt.interop._pyg_packed import fact_attribute as fact_attribute
+from tokengt.interop._pyg_packed import facts_on as facts_on
 from tokengt.level import Level
 from tokengt.sparse import SparseRows
 
@@ -66,7 +68,8 @@ def from_pyg(data: Any) -> Graph | GraphBatch:
 
 def unread_attributes(data: Any, known: Iterable[str] = ("y",)) -> dict[str, Level]:
     """Attributes of numbers that no model reads, with what they are counted by; ``known`` ones are labels."""
-    left_out = {"batch", "ptr", *known}
+    facts = [fact_attribute(name, per) for name, per, _ in facts_on(data)]
+    left_out = {"batch", "ptr", *known, *facts}
     return {
         key: counted_by(data, key)
         for key, value in _others(data).items()
