@@ -118,6 +118,8 @@ class Trainer:
             try:
                 while not self.state.finished and not self._stop.asked:
                     self._epoch()
+                if self._stop.asked and self.state.step and not self.state.finished:
+                    self._save()
                 self._snapshots.wait()
             finally:
                 self._snapshots.close()
@@ -144,12 +146,13 @@ class Trainer:
             self.progress.advance(1 / len(steps), sum(map(len, steps[place])))
             if self.progress.wants_numbers:
                 self.progress.show(loss=f"{self.last_loss() / max(count, 1):.3g}")
-            late = self._stop.asked or (state.step % _CLOCK_STEPS == 0 and self._snapshots.overdue())
-            if place + 1 < len(steps) and late:
+            within = place + 1 < len(steps)
+            if within and self._stop.asked:
+                self._add_losses()
+                return
+            if within and state.step % _CLOCK_STEPS == 0 and self._snapshots.overdue():
                 self._add_losses()
                 self._save()
-                if self._stop.asked:
-                    return
         self._add_losses()
         self._end_epoch()
 
@@ -305,7 +308,7 @@ class Trainer:
                 f"training ends after {state.epoch} of {self.config.epochs} epochs: another one would end after the "
                 f"{self.config.minutes:g} minutes that it has"
             )
-        if self._snapshots.overdue() or state.finished or self._stop.asked:
+        if self._snapshots.overdue() or state.finished:
             self._save()
         self.on_epoch(state.records)
         notes = {"loss": f"{mean_loss:.3g}"} | (

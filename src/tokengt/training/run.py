@@ -67,7 +67,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         table, state, parameters, took = _train_one(fabric, member, home, request, say)
         seconds += took
         # After training, so that nobody waits for it before the first epoch.
-        if first and (place == 0 or member.split is not members[place - 1].split):
+        if first and request.floor and (place == 0 or member.split is not members[place - 1].split):
             linear = _linear(member, say)
         findings.append(_findings(member, table, linear, notes if len(members) == 1 else {}))
         records = state.records if len(members) == 1 else []
