@@ -1,7 +1,8 @@
 """One block of the Transformer: PreLN attention and MLP over packed sequences of tokens."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention, SoftmaxConfig
 from tokengt.dropout import Dropout
 from tokengt.ragged import Segments
+from tokengt.recomputing import recomputed
 
 BasisScale = Literal["sum", "mean"]
 
@@ -127,8 +129,15 @@ class Mlp(nn.Module):
         return out
 
 
+def _plainly(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
+    return function(*inputs)
+
+
 class Block(nn.Module):
-    """H = X + MSA(norm(X)), then H + MLP(norm(H))."""
+    """H = X + MSA(norm(X)), then H + MLP(norm(H)).
+
+    ``recompute``: what is inside either of the two is computed again for the gradient, and not kept.
+    """
 
     drop_rate: Tensor
 
@@ -141,6 +150,7 @@ class Block(nn.Module):
         self.mlp = Mlp(dim, config)
         self.dropout = Dropout(config.residual_dropout)
         self.drops = drop_rate > 0
+        self.recompute = False
         # The rate is a tensor, so that blocks differ in their tensors alone and code generated for one serves them all.
         self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
 
@@ -148,8 +158,20 @@ class Block(nn.Module):
         self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None = None
     ) -> Float[Tensor, "_ dim"]:
         """All rows, or only those at ``rows``: these attend to all tokens, and the other rows are not computed."""
+        run = recomputed if self.recompute else _plainly
+        return run(self.transform, run(self.attend, x, plan, rows), plan, rows)
+
+    def attend(
+        self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "_ dim"]:
+        """H = X + MSA(norm(X))."""
         attended = self.attention(self.attention_norm(x), plan, rows)
-        h = (x if rows is None else x.index_select(0, rows)) + self.dropped(attended, plan.segments, rows)
+        return (x if rows is None else x.index_select(0, rows)) + self.dropped(attended, plan.segments, rows)
+
+    def transform(
+        self, h: Float[Tensor, "rows dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "rows dim"]:
+        """H + MLP(norm(H))."""
         return h + self.dropped(self.mlp(self.mlp_norm(h)), plan.segments, rows)
 
     def dropped(

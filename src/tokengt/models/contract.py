@@ -240,6 +240,18 @@ class Model(nn.Module, ABC):
         """Identifiers for one training step, where the model's way of drawing them cannot be recorded; else None."""
         return None
 
+    def set_recompute(self, on: bool) -> bool:
+        """Compute activations again for the gradient instead of keeping them; whether the model can, and now does."""
+        return False
+
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int | None:
+        """About how many bytes a training step on the graphs at these places keeps; None where nobody worked it out.
+
+        ``itemsize`` is how many bytes a number has in products: 4, or 2 in mixed precision. ``graphs`` need not have
+        been prepared, nor carry facts.
+        """
+        return None
+
     def pieces(self) -> Sequence[nn.Module]:
         """Parts that FSDP shards one at a time, such as the blocks of a Transformer; whatever is left is one more."""
         return ()

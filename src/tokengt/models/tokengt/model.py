@@ -292,6 +292,15 @@ class TokenGT(Model):
         draws = GeneratorDraws(None, nodes.offsets.device)
         return orthogonal_random_features(nodes, ids.dim, draws).to(next(self.parameters()))
 
+    def set_recompute(self, on: bool) -> bool:
+        self.encoder.set_recompute(on)
+        return on
+
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        """What the blocks keep of every token, and tokens themselves with their gradient."""
+        tokens = int(self.costs(graphs).index_select(0, places).sum())
+        return tokens * (self.encoder.activation_bytes(self.config.dim, itemsize) + 8 * self.config.dim)
+
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.encoder.blocks)
 
