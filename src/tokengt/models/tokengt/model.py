@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -35,7 +35,7 @@ from tokengt.models.tokengt.identifiers import (
 from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.orthogonal import orthogonal_random_features
 from tokengt.models.tokengt.structure import StructureConfig
-from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
+from tokengt.models.tokengt.tokens import SparseBasis, TokenBatch, Tokenizer, TokensConfig
 from tokengt.ragged import Segments
 from tokengt.structure.facts import StructureFact
 from tokengt.structure.tuples import with_merged_edges
@@ -55,6 +55,9 @@ class TokenGTConfig(ModelConfig):
         head: what is predicted.
         domain: the inputs that written weights are right for, and all others are refused; None for trained ones.
         structure: stronger inputs than the paper's: random walks, eigenpairs, degrees; none by default.
+        sparse_basis: with ``encoder.sparse_basis_residual``, "nodes" read the tokens of their edges (X_ii adds X_ij for
+            all j) as in the paper's last experiment; with "both", an edge reads its nodes as well (X_ij adds X_ii and
+            X_jj), so that what is known of a node reaches its neighbours within two layers.
     """
 
     kind: Literal["tokengt"] = field(default="tokengt", init=False)
@@ -65,10 +68,13 @@ class TokenGTConfig(ModelConfig):
     head: HeadConfig = field(default_factory=HeadConfig)
     domain: Domain | None = field(default=None, metadata={"late": True})
     structure: StructureConfig = field(default=StructureConfig(), metadata={"late": True})
+    sparse_basis: SparseBasis = field(default="nodes", metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise ValueError(f"dim is {self.dim}; expected at least 1")
+        if self.sparse_basis not in get_args(SparseBasis):
+            raise ValueError(f"sparse_basis is {self.sparse_basis!r}; expected 'nodes' or 'both'")
 
     def fit(self, data: Store, out_dim: int) -> "TokenGTConfig":
         return replace(
@@ -118,6 +124,7 @@ class TokenGTConfig(ModelConfig):
             "encoder.sparse_basis_residual": encoder.sparse_basis_residual,
             "encoder.sparse_basis_scale": encoder.sparse_basis_scale,
             "encoder.incidence": encoder.incidence,
+            "sparse_basis": self.sparse_basis,
         }
 
     def attention_settings(self, kind: str) -> Mapping[str, Any]:
@@ -353,7 +360,7 @@ class TokenGT(Model):
         marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()
         plan = self.encoder.plan(tokens.segments, marks)
         links = (
-            RowLinks(*self.tokenizer.incident_rows(batch, tokens))
+            RowLinks(*self.tokenizer.linked_rows(batch, tokens, self.config.sparse_basis))
             if self.config.encoder.sparse_basis_residual
             else None
         )
