@@ -1,8 +1,7 @@
 """One block of the Transformer: PreLN attention and MLP over packed sequences of tokens."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -129,10 +128,6 @@ class Mlp(nn.Module):
         return out
 
 
-def _plainly(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    return function(*inputs)
-
-
 class Block(nn.Module):
     """H = X + MSA(norm(X)), then H + MLP(norm(H)).
 
@@ -158,8 +153,8 @@ class Block(nn.Module):
         self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None = None
     ) -> Float[Tensor, "_ dim"]:
         """All rows, or only those at ``rows``: these attend to all tokens, and the other rows are not computed."""
-        run = recomputed if self.recompute else _plainly
-        return run(self.transform, run(self.attend, x, plan, rows), plan, rows)
+        h = recomputed(self.attend, x, plan, rows, on=self.recompute)
+        return recomputed(self.transform, h, plan, rows, on=self.recompute)
 
     def attend(
         self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None

@@ -30,13 +30,13 @@ def _again() -> Iterator[None]:
         _AGAIN.reset(token)
 
 
-def recomputed(function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """``function(*inputs)``, of which only the inputs are kept for the backward pass.
+def recomputed(function: Callable[..., Tensor], *inputs: Any, on: bool = True) -> Tensor:
+    """``function(*inputs)``, of which with ``on`` only the inputs are kept for the backward pass.
 
     The backward pass has to come before the next forward: what the function reads beside its inputs, such as weights,
     is read again.
     """
-    if not torch.is_grad_enabled():
+    if not on or not torch.is_grad_enabled():
         return function(*inputs)
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

@@ -1,11 +1,10 @@
 """Memory of a training step: recomputed gradients are the same, estimates are near, what does not fit is refused."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.effects import kept_bytes
 from tests.graphs import random_graph, tokens_config
 from tokengt import EncoderConfig, FavorConfig, GraphBatch, HeadConfig, LaplacianIds, TokenGT, TokenGTConfig
 from tokengt.attention import SoftmaxConfig
@@ -65,23 +64,6 @@ def test_gradients_are_the_same_to_the_last_bit(attention: FavorConfig | Softmax
     for one, other in zip(gradients(kept, batch, 5), gradients(again, batch, 5), strict=True):
         assert torch.equal(one, other)
     assert all(torch.equal(a, b) for a, b in zip(kept.buffers(), again.buffers(), strict=True))
-
-
-def kept_bytes(model: nn.Module, run: Callable[[], Tensor]) -> int:
-    """Bytes of all tensors that autograd keeps of one forward, without the weights."""
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    seen: dict[int, int] = {}
-
-    def note(x: Tensor) -> Tensor:
-        storage = x.untyped_storage()
-        if storage.data_ptr() not in weights:
-            seen[storage.data_ptr()] = storage.nbytes()
-        return x
-
-    held = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: held.append(x) or note(x), lambda x: x):
-        run()
-    return sum(seen.values())
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
