@@ -89,6 +89,18 @@ class EncoderConfig:
         head_dim = self.head_dim or dim // self.num_heads
         return head_dim, self.value_dim or head_dim
 
+    def activation_bytes(self, dim: int, itemsize: int) -> int:
+        """About how many bytes per token training keeps of all blocks, where products are ``itemsize`` bytes wide.
+
+        Per block: the two rows that norms read, in full precision; what products and activations read (two normed rows,
+        queries, keys and values, what was attended to, the MLP's hidden row twice); and the masks of dropout.
+        """
+        key, value = self.head_widths(dim)
+        hidden = self.mlp_dim or 4 * dim
+        read = 2 * dim + self.num_heads * (2 * key + 2 * value) + 2 * hidden
+        masks = 2 * dim * (self.residual_dropout > 0) + hidden * (self.mlp_dropout > 0)
+        return self.num_layers * (8 * dim + itemsize * (read + masks))
+
 
 def path_factor(
     segments: Segments, rate: float | Float[Tensor, ""], dtype: torch.dtype = torch.float32

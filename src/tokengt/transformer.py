@@ -133,19 +133,6 @@ class Encoder(nn.Module):
             assert isinstance(block, Block)
             block.recompute = on
 
-    def activation_bytes(self, dim: int, itemsize: int) -> int:
-        """About how many bytes per token training keeps of all blocks, where products are ``itemsize`` bytes wide.
-
-        Per block: the two rows that norms read, in full precision; what products and activations read (two normed rows,
-        queries, keys and values, what was attended to, the MLP's hidden row twice); and the masks of dropout.
-        """
-        config = self.config
-        key, value = config.head_widths(dim)
-        hidden = config.mlp_dim or 4 * dim
-        read = 2 * dim + config.num_heads * (2 * key + 2 * value) + 2 * hidden
-        masks = 2 * dim * (config.residual_dropout > 0) + hidden * (config.mlp_dropout > 0)
-        return config.num_layers * (8 * dim + itemsize * (read + masks))
-
     def configure_attention(self, config: AttentionConfig) -> None:
         """Switch every block's attention kernel, weights unchanged."""
         for block in self.blocks:

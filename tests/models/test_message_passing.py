@@ -99,7 +99,7 @@ def test_what_a_step_keeps_is_near_its_estimate(kind: type[MessagePassingConfig]
     store = graph_store([random_graph(600, 4000, 1)], "node")
     store = replace(store, graphs=replace(store.graphs, edge_features=None))
     model = kind(dim=32, num_layers=3, dropout=0.5).fit(store, 2).build().train()
-    estimate = model.step_bytes(store.graphs, torch.tensor([0]), 4)
+    estimate = model.config.step_bytes(store.graphs, torch.tensor([0]), 4)
     kept = kept_bytes(model, lambda: model(store.graphs))
     assert 0.6 < kept / estimate < 1.5, f"kept {kept:,}, estimated {estimate:,}"
 

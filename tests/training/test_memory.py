@@ -1,17 +1,25 @@
 """Memory of a training step: recomputed gradients are the same, estimates are near, what does not fit is refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.effects import kept_bytes
 from tests.graphs import random_graph, tokens_config
+from tests.training.stores import graph_store
 from tokengt import EncoderConfig, FavorConfig, GraphBatch, HeadConfig, LaplacianIds, TokenGT, TokenGTConfig
 from tokengt.attention import SoftmaxConfig
 from tokengt.data.splits import Split
+from tokengt.models.egt import EgtConfig
+from tokengt.models.features import FeatureSpec
+from tokengt.models.graphormer import GraphormerConfig
+from tokengt.models.grpe import GrpeConfig
+from tokengt.structure.facts import with_facts
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
-from tokengt.training.memory import GIB, memory_limit, settle_memory
+from tokengt.training.memory import GIB, memory_limit, refuse_too_large, settle_memory
 from tokengt.training.parts import Parts, cut
 from tokengt.training.processes import DeviceConfig, make_fabric
 from tokengt.training.tasks import Task
@@ -70,7 +78,7 @@ def test_gradients_are_the_same_to_the_last_bit(attention: FavorConfig | Softmax
 def test_the_estimate_is_near_to_what_is_kept_and_recomputing_keeps_a_fraction(dropout: float) -> None:
     batch = GraphBatch.collate([random_graph(4000, 12000, 3)])
     model = model_of(FavorConfig(), dim=64, dropout=dropout, layers=3).train()
-    estimate = model.step_bytes(batch, torch.tensor([0]), 4)
+    estimate = model.config.step_bytes(batch, torch.tensor([0]), 4)
     kept = kept_bytes(model, lambda: model(batch))
     assert 0.7 < kept / estimate < 1.3, f"kept {kept:,}, estimated {estimate:,}"
     model.set_recompute(True)
@@ -100,8 +108,32 @@ def test_a_training_is_the_same_and_recomputes_by_itself_where_memory_asks_for_i
     tight = trained("auto", said, memory=1e-6)
     assert tight == never
     assert "activations are computed again for the gradient: keeping them would take about" in said[0]
-    with pytest.raises(ValueError, match=r"a training step of TokenGT would need about .* GiB for graphs of up to 30"):
-        trained("never", said, memory=1e-9)
+
+
+def test_what_does_not_fit_is_refused_with_the_memory_that_it_would_need() -> None:
+    """Graphormer's pairs on a graph of 18,333 nodes, as on the paper's card; and TokenGT only where it may not help."""
+    graphs = GraphBatch.collate([random_graph(18_333, 10, 0)])
+    place, here = [torch.tensor([0])], torch.device("cpu")
+    large = GraphormerConfig(dim=64, num_layers=2, num_heads=4, level="node")
+    with pytest.raises(ValueError, match=r"of Graphormer would need about 52\.\d GiB .*18,333 nodes.* are 24\.0 GiB"):
+        refuse_too_large(large, graphs, place, TrainingConfig(memory=24.0), here)
+    refuse_too_large(large, graphs, place, TrainingConfig(memory=139.0), here)
+    linear = model_of(FavorConfig()).config
+    refuse_too_large(linear, graphs, place, TrainingConfig(memory=1e-6), here)
+    with pytest.raises(ValueError, match="a training step of TokenGT would need about"):
+        refuse_too_large(linear, graphs, place, TrainingConfig(memory=1e-6, recompute="never"), here)
+
+
+@pytest.mark.parametrize("kind", [GraphormerConfig, GrpeConfig, EgtConfig])
+@pytest.mark.parametrize(("layers", "heads"), [(1, 4), (3, 8)])
+def test_estimates_of_pairs_are_near_what_is_kept(kind: type, layers: int, heads: int) -> None:
+    store = graph_store([random_graph(100, 300, 1)], "node")
+    config = kind(dim=16, num_layers=layers, num_heads=heads, dropout=0.5, attention_dropout=0.5).fit(store, 2)
+    config = replace(config, edge_features=FeatureSpec())
+    graphs = with_facts(replace(store.graphs, edge_features=None), config.facts())
+    model = config.build().train()
+    kept = kept_bytes(model, lambda: model(graphs))
+    assert 0.6 < kept / config.step_bytes(graphs, torch.tensor([0]), 4) < 1.6
 
 
 def test_what_there_is_is_asked_for_where_nobody_sets_a_limit() -> None:

@@ -118,13 +118,17 @@ def test_every_setting_of_training_has_a_test_of_its_effect() -> None:
 
 
 @effects.of(TrainingConfig, "recompute", "memory")
-def test_activations_are_recomputed_where_they_are_to_be_or_where_memory_asks_for_it() -> None:
+def test_activations_are_recomputed_where_they_are_to_be_or_where_memory_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The parity of the two is in ``test_memory.py``; here, which of them is chosen."""
 
     def choice(**settings: Any) -> bool:
         model, chosen = as_model(OneNumber()), []
         model.set_recompute = lambda on: chosen.append(on) or on
-        model.step_bytes = lambda graphs, places, itemsize: 3 * 2**20 * itemsize
+        monkeypatch.setattr(
+            type(model.config), "step_bytes", lambda self, graphs, places, itemsize: 3 * 2**20 * itemsize
+        )
         config = replace(PLAIN, precision="float32", **settings)
         settle_memory(model, data().graphs, [torch.tensor([0])], config, torch.device("cpu"))
         return chosen == [True]

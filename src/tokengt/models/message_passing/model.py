@@ -57,6 +57,10 @@ class MessagePassingConfig(GraphModelConfig):
     def round(self) -> nn.Module:
         """One round of messages, with fresh weights."""
 
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        nodes, edges = (int(rows.host_lengths.index_select(0, places).sum()) for rows in (graphs.nodes, graphs.edges))
+        return self.num_layers * (self.node_bytes(itemsize) * nodes + self.edge_bytes(itemsize) * edges)
+
     def node_bytes(self, itemsize: int) -> int:
         """About how many bytes training keeps of each node in a layer: states, batch norm, ReLU and dropout."""
         return (4 + 4 + 4 + itemsize) * self.dim
@@ -127,6 +131,10 @@ class GatConfig(MessagePassingConfig):
         check_heads(self.dim, self.num_heads)
         return gat_round(self.dim, self.num_heads)
 
+    @property
+    def recomputes(self) -> bool:
+        return True
+
     def edge_bytes(self, itemsize: int) -> int:
         """Both ends' mapped states, their sum before and after its activation, and what is sent."""
         return 5 * 4 * self.dim
@@ -163,17 +171,10 @@ class MessagePassing(GraphModel):
     def set_recompute(self, on: bool) -> bool:
         """GAT alone computes its rounds again, whose tables of all edges are what takes memory; GIN's would count its
         batch norm twice."""
-        able = isinstance(self.config, GatConfig)
         for layer in self.layers:
             assert isinstance(layer, Layer)
-            layer.recompute = on and able
-        return on and able
-
-    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
-        nodes, edges = (int(rows.host_lengths.index_select(0, places).sum()) for rows in (graphs.nodes, graphs.edges))
-        return self.config.num_layers * (
-            self.config.node_bytes(itemsize) * nodes + self.config.edge_bytes(itemsize) * edges
-        )
+            layer.recompute = on and self.config.recomputes
+        return on and self.config.recomputes
 
     def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
         self._check(batch)

@@ -112,6 +112,20 @@ class TokenGTConfig(ModelConfig):
         # Both may be made of the same eigenvectors, which are worked out once.
         return tuple(dict.fromkeys((*self.identifiers.facts(), *self.structure.facts())))
 
+    def token_counts(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
+        """About how many tokens each graph becomes; edges count half where one token stands for two directions."""
+        edges = graphs.edges.host_lengths // (2 if self.tokens.layout == "undirected" else 1)
+        return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths
+
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        """What the blocks keep of every token, and tokens themselves with their gradient."""
+        tokens = int(self.token_counts(graphs).index_select(0, places).sum())
+        return tokens * (self.encoder.activation_bytes(self.dim, itemsize) + 8 * self.dim)
+
+    @property
+    def recomputes(self) -> bool:
+        return True
+
     def meanings(self) -> Mapping[str, Any]:
         ids, encoder = self.identifiers, self.encoder
         return {
@@ -272,9 +286,7 @@ class TokenGT(Model):
         return True
 
     def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
-        """About how many tokens each graph becomes; edges count half where one token stands for two directions."""
-        edges = graphs.edges.host_lengths // (2 if self._merges else 1)
-        return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths
+        return self.config.token_counts(graphs)
 
     def prepared(self, graphs: GraphBatch) -> GraphBatch:
         """Where one token stands for both directions of an edge, these pairs are found once for all steps."""
@@ -302,11 +314,6 @@ class TokenGT(Model):
     def set_recompute(self, on: bool) -> bool:
         self.encoder.set_recompute(on)
         return on
-
-    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
-        """What the blocks keep of every token, and tokens themselves with their gradient."""
-        tokens = int(self.costs(graphs).index_select(0, places).sum())
-        return tokens * (self.encoder.activation_bytes(self.config.dim, itemsize) + 8 * self.config.dim)
 
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.encoder.blocks)
