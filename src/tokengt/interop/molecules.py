@@ -170,6 +170,18 @@ def _extend(columns: list[_Column], members: list[Any], text: str) -> None:
         values.extend(repeat(0, len(members)) if flat else map(getter, members))
 
 
+def read_molecule(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
+    """RDKit's molecule of one text as the policy wants it; its atoms and bonds are those of the graph, in its order.
+
+    Raises:
+        ValueError: one sentence: why it cannot be read.
+    """
+    (molecule,) = _molecules([text], policy, kind)
+    if isinstance(molecule, str):
+        raise ValueError(molecule)
+    return molecule
+
+
 def canonical_smiles(
     texts: Sequence[str], policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles"
 ) -> list[str | None]:
