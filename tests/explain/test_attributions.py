@@ -135,7 +135,7 @@ def test_the_obvious_attribution_is_blank_under_an_input_norm() -> None:
     (gradient,) = torch.autograd.grad(model.from_tokens(graph, tokens)[0, 0], rows)
     # Each row without its mean, which the norm takes away as well.
     blank = (gradient * (rows - rows.mean(1, keepdim=True))).sum(1).abs().max()
-    assert blank.item() < 1e-4 < 1e-2 < np.abs(of_gradients(subject).scores).max()
+    assert blank.item() < 1e-3 < 1e-2 < np.abs(of_gradients(subject).scores).max()
 
 
 class Curve(Subject):
