@@ -128,7 +128,9 @@ def _is_straight(places: NDArray[np.float64], one: int, middle: int, other: int)
     return bool(abs(a * d - b * c) < 0.05 and a * c + b * d < 0)
 
 
-def _bond(bond: Any, places: NDArray[np.float64], neighbours: list[list[int]], rings: list[tuple[int, ...]]) -> DrawnBond:
+def _bond(
+    bond: Any, places: NDArray[np.float64], neighbours: list[list[int]], rings: list[tuple[int, ...]]
+) -> DrawnBond:
     begin, end = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
     style = _DIRECTIONS.get(str(bond.GetBondDir())) or _ORDERS.get(str(bond.GetBondType()), "single")
     if style not in ("double", "aromatic"):

@@ -1,4 +1,4 @@
-"""A graph as the page draws it: molecules as chemists write them, other graphs by springs. Plain data, ready for JSON."""
+"""A graph as the page draws it, ready for JSON: molecules as chemists write them, other graphs by springs."""
 
 from dataclasses import asdict
 from typing import Any

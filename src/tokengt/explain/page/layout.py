@@ -1,14 +1,14 @@
 """Where the nodes of a graph are drawn that has no picture of its own: as far apart as there are steps between them.
 
 Springs between all nodes of a component pull them to their distance in steps (Kamada and Kawai 1989), and majorisation
-finds where they rest (Gansner, Koren and North 2004). Nothing is drawn at random: the same graph gives the same picture.
+finds where they rest (Gansner, Koren and North 2004). Nothing is drawn at random: a graph has one picture.
 """
+
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from typing import Any
-
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
