@@ -142,9 +142,9 @@ def _second_line(
     begin: int, end: int, places: NDArray[np.float64], neighbours: list[list[int]], rings: list[tuple[int, ...]]
 ) -> Literal[-1, 0, 1]:
     """Inside a ring (of several the smallest); in a chain where more neighbours are; around the middle at an end."""
-    around = [ring for ring in rings if begin in ring and end in ring]
+    around = sorted((ring for ring in rings if begin in ring and end in ring), key=len)
     if around:
-        towards = places[list(min(around, key=len))].mean(0) - places[begin]
+        towards = places[list(around[0])].mean(0) - places[begin]
     elif min(len(neighbours[begin]), len(neighbours[end])) == 1:
         return 0
     else:

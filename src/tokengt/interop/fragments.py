@@ -59,7 +59,7 @@ def _holds(bond: Any, kinds: list[_Kind]) -> bool:
     if 1 in (begin.GetAtomicNum(), end.GetAtomicNum()):
         return True
     one, other = kinds[begin.GetIdx()], kinds[end.GetIdx()]
-    return one == other and (one != "ring" or bond.IsInRing() or bond.GetBondTypeAsDouble() >= 2)
+    return one == other and (one != "ring" or bool(bond.IsInRing()) or bond.GetBondTypeAsDouble() >= 2)
 
 
 def _spelled(molecule: Any, atoms: set[int]) -> str:

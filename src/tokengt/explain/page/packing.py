@@ -58,7 +58,8 @@ def pack_maps(weights: _Weights, budget: int = BUDGET) -> PackedMaps | None:
 def _packed(weights: _Weights, levels: int, mean_only: bool) -> PackedMaps:
     steps, maxima = quantise(weights, levels)
     blocks = tuple(as_text(_deflated(layer.tobytes())) for layer in steps)
-    return PackedMaps(*steps.shape, levels, blocks, as_text(maxima.tobytes()), mean_only)
+    layers, heads, queries, keys = steps.shape
+    return PackedMaps(layers, heads, queries, keys, levels, blocks, as_text(maxima.tobytes()), mean_only)
 
 
 def quantise(
