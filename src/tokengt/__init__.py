@@ -93,6 +93,7 @@ _ROOMS = (
     "accelerate",
     "attention",
     "data",
+    "explain",
     "interop",
     "models",
     "presets",

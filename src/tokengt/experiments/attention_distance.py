@@ -18,7 +18,8 @@ from tokengt.data.progress import progress_bar
 from tokengt.experiments.cells import Say, kept_cell, silent
 from tokengt.experiments.distance_picture import plot_distances
 from tokengt.experiments.tables import device_name, markdown, write_json
-from tokengt.explain.distance import graph_distances, with_maps
+from tokengt.explain.distance import graph_distances
+from tokengt.explain.walking import with_maps
 from tokengt.files import file_checksum, write_whole
 from tokengt.inference import Trained, load, scaled
 from tokengt.models.pretrained import WEIGHTS
