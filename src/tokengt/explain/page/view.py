@@ -79,7 +79,7 @@ def _prediction(explanation: Explanation) -> dict[str, Any]:
         for place, (name, value) in enumerate(zip(explanation.outputs, explanation.prediction, strict=True))
     ]
     note = "± is the standard deviation over draws of identifiers and over models; it is not calibrated."
-    return {"rows": rows, "note": note if spread is not None else None}
+    return {"rows": rows, "shown": explanation.output, "note": note if spread is not None else None}
 
 
 def _graph(explanation: Explanation) -> dict[str, Any]:

@@ -94,7 +94,10 @@ function nodeLabel(kind, node, place) {
     texts.push(hydrogens(to, node.y, node.hydrogens_side, node.hydrogens));
     if (node.hydrogens_side === "right") right += node.hydrogens > 1 ? 0.46 : 0.32;
   }
-  if (node.charge) texts.push(shape("text", { class: "small right", x: right, y: node.y - 0.2 }, chargeText(node.charge)));
+  // A charge stands to the right, or to the left where a bond leaves to the right and no hydrogen is in the way.
+  const left = node.hydrogens_side === "left" && !node.hydrogens;
+  const at = left ? { class: "small left", x: node.x - half } : { class: "small right", x: right };
+  if (node.charge) texts.push(shape("text", { ...at, y: node.y - 0.2 }, chargeText(node.charge)));
   if (node.isotope) texts.push(shape("text", { class: "small left", x: node.x - half, y: node.y - 0.2 }, String(node.isotope)));
   return texts;
 }

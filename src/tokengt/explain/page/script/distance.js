@@ -1,108 +1,83 @@
 // How far heads look: the mean number of steps between a token and those it attends to, by depth.
 
-const FRAME = { left: 46, right: 14, top: 14, bottom: 40, height: 300 };
-
 class DistancePanel {
   constructor(data, pick) {
-    Object.assign(this, { data, pick, here: data.distance.graph, others: data.distance.validation });
-    this.svg = shape("svg", { class: "chart", role: "img", "aria-label": this.words() });
-    const holder = html("div", {}, this.svg);
+    const { graph, usual, usual_words, note } = data.distance;
+    Object.assign(this, { pick, here: graph, usual, usualWords: usual_words });
+    this.plot = this.plotted();
     this.element = section(
       "distance",
       "How far heads look",
-      "Attention distance: the mean number of steps, along edges, between a token and the tokens it attends to. Special tokens do not count. Click a dot to pick its head.",
-      holder,
+      "Attention distance: the mean number of steps along edges between a token and the tokens it attends to, special tokens left out. Click a dot to pick its head.",
+      this.plot.element,
       this.legend(),
-      data.distance.note ? html("p", { class: "faint" }, data.distance.note) : null,
-      html("details", {}, html("summary", {}, "The numbers"), html("div", { class: "scrolled", tabindex: "0" }, this.table())),
+      note ? html("p", { class: "faint" }, note) : null,
+      this.numbers(),
     );
-    onWidth(holder, (width) => {
-      this.width = width;
-      this.redraw();
-    });
   }
 
   draw(state) {
     this.state = state;
-    this.redraw();
+    this.plot.redraw();
   }
 
-  redraw() {
-    if (!this.width) return;
-    const layers = this.here.length;
-    const all = [...this.here.flat(), ...(this.others || []).flat()].filter((hops) => hops !== null);
-    const top = Math.max(1, Math.ceil(Math.max(0, ...all) * 1.05));
-    const x = (layer, share) => FRAME.left + ((layer + 0.5 + 0.6 * (share - 0.5)) / layers) * (this.width - FRAME.left - FRAME.right);
-    const y = (hops) => FRAME.top + (1 - hops / top) * (FRAME.height - FRAME.top - FRAME.bottom);
-    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${FRAME.height}`);
-    this.svg.replaceChildren(...this.axes(x, y, top), ...this.means(x, y), ...this.dots(x, y));
-  }
-
-  axes(x, y, top) {
-    const lines = [];
-    const every = Math.ceil(top / 6);
-    for (let hops = 0; hops <= top; hops += every) {
-      lines.push(shape("line", { class: "axis", x1: FRAME.left, x2: this.width - FRAME.right, y1: y(hops), y2: y(hops) }));
-      lines.push(shape("text", { x: FRAME.left - 8, y: y(hops) + 4, "text-anchor": "end" }, String(hops)));
-    }
-    this.here.forEach((_, layer) => lines.push(shape("text", { x: x(layer, 0.5), y: FRAME.height - 22, "text-anchor": "middle" }, String(layer + 1))));
-    lines.push(shape("text", { x: (FRAME.left + this.width) / 2, y: FRAME.height - 5, "text-anchor": "middle" }, "layer"));
-    lines.push(shape("text", { x: 12, y: FRAME.height / 2 - 10, "text-anchor": "middle", transform: `rotate(-90 12 ${FRAME.height / 2 - 10})` }, "steps"));
-    return lines;
-  }
-
-  means(x, y) {
-    const path = (rows, name) => {
-      const points = rows.map((heads, layer) => [layer, meanOf(heads)]).filter(([, hops]) => hops !== null);
-      return shape("polyline", { class: name, points: points.map(([layer, hops]) => `${x(layer, 0.5)},${y(hops)}`).join(" ") });
+  plotted() {
+    const all = [...(this.here || []), ...(this.usual || [])].flat();
+    const layers = (this.here || this.usual).length;
+    const ticks = Array.from({ length: layers }, (_, layer) => ({ at: layer, text: String(layer + 1) }));
+    const axes = {
+      x: { label: "layer", low: -0.5, high: layers - 0.5, ticks },
+      y: { label: "steps", low: 0, high: Math.max(1, rangeOf(all).high) },
+      label: this.words(),
     };
-    return [path(this.here, "mean"), ...(this.others ? [path(this.others, "mean of-others")] : [])];
+    return new Plot(axes, (plot) => this.marks(plot));
   }
 
-  dots(x, y) {
-    const found = [];
-    this.here.forEach((heads, layer) =>
-      heads.forEach((hops, head) => {
-        const at = x(layer, heads.length > 1 ? head / (heads.length - 1) : 0.5);
-        const other = this.others ? this.others[layer][head] : null;
-        if (other !== null) found.push(diamond(at, y(other)));
-        if (hops === null) return;
-        const chosen = this.state && this.state.layer === layer && this.state.head === head;
-        const title = shape("title", {}, `layer ${layer + 1}, head ${head + 1}: ${number(hops)} steps`);
-        found.push(shape("circle", { class: "here", cx: at, cy: y(hops), r: 5, "data-pick": `${layer},${head}`, click: () => this.pick({ layer, head }) }, title));
-        if (chosen) found.push(shape("circle", { class: "chosen", cx: at, cy: y(hops), r: 9 }));
-      }),
-    );
-    return found;
+  marks(plot) {
+    const means = (rows) => rows.map((heads, layer) => [layer, meanOf(heads)]);
+    if (this.usual) plot.line(means(this.usual), "mean of-others");
+    if (this.here) plot.line(means(this.here), "mean");
+    eachHead(this.usual, (hops, layer, head, x) => plot.diamond(x, hops, "others", headWords(layer, head, hops)));
+    eachHead(this.here, (hops, layer, head, x) => {
+      const picked = { "data-pick": `${layer},${head}`, click: () => this.pick({ layer, head }) };
+      plot.dot(x, hops, "here", headWords(layer, head, hops), 5, picked);
+    });
+    eachHead(this.here || this.usual, (hops, layer, head, x) => {
+      if (this.state && this.state.layer === layer && this.state.head === head) plot.dot(x, hops, "chosen", null, 9);
+    });
   }
 
   legend() {
-    const key = (icon, text) => html("li", {}, shape("svg", { viewBox: "0 0 16 12", "aria-hidden": "true" }, icon), text);
-    const here = shape("g", { class: "chart" }, shape("circle", { class: "here", cx: 8, cy: 6, r: 5 }));
-    const others = shape("g", { class: "chart" }, diamond(8, 6));
-    return html(
-      "ul",
-      { class: "legend" },
-      key(here, "a head, for this graph; the line is the mean over heads"),
-      this.others ? key(others, `the same head, mean over ${this.data.distance.validation_graphs} graphs of the validation part; dashed: the mean over heads`) : null,
-    );
+    const entries = [];
+    if (this.here) entries.push([dotIcon("here"), "a head, for this graph; the line is the mean over heads"]);
+    if (this.usual) entries.push([diamondIcon("others"), `a head, ${this.usualWords}; dashed: the mean over heads`]);
+    return legend(...entries);
   }
 
   words() {
-    const means = this.here.map((heads, layer) => `layer ${layer + 1} ${number(meanOf(heads))}`);
+    const means = (this.here || this.usual).map((heads, layer) => `layer ${layer + 1} ${number(meanOf(heads))}`);
     return `Mean attention distance in steps: ${means.join(", ")}.`;
   }
 
-  table() {
-    const heads = this.here.length ? this.here[0].length : 0;
-    const head = html("tr", {}, html("th", { scope: "col" }, "layer"), ...Array.from({ length: heads }, (_, place) => html("th", { scope: "col" }, `head ${place + 1}`)));
-    const rows = (values, name) => values.map((row, layer) => html("tr", {}, html("th", { scope: "row" }, `${layer + 1}${name}`), ...row.map((hops) => html("td", {}, number(hops)))));
-    return html("table", { class: "plain" }, html("thead", {}, head), html("tbody", {}, ...rows(this.here, ""), ...(this.others ? rows(this.others, " (validation)") : [])));
+  numbers() {
+    const [first] = this.here || this.usual;
+    const rows = (values, name) => (values || []).map((heads, layer) => [`${layer + 1}${name}`, ...heads.map((hops) => number(hops))]);
+    return numbersTable(["layer", ...first.map((_, head) => `head ${head + 1}`)], [...rows(this.here, ""), ...rows(this.usual, " (validation)")]);
   }
 }
 
-function diamond(x, y) {
-  return shape("path", { class: "others", d: `M${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}L${x - 5} ${y}Z` });
+/** Every head that has a distance, with its place on the axis of layers: heads of a layer stand side by side. */
+function eachHead(rows, visit) {
+  (rows || []).forEach((heads, layer) =>
+    heads.forEach((hops, head) => {
+      const aside = heads.length > 1 ? head / (heads.length - 1) - 0.5 : 0;
+      if (hops !== null) visit(hops, layer, head, layer + 0.6 * aside);
+    }),
+  );
+}
+
+function headWords(layer, head, hops) {
+  return `layer ${layer + 1}, head ${head + 1}: ${number(hops)} steps`;
 }
 
 function meanOf(values) {

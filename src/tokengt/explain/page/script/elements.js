@@ -31,6 +31,7 @@ function number(value, digits = 3) {
 
 /** A number that says which way it goes. */
 function signed(value, digits = 3) {
+  if (value === null) return "–";
   return (value > 0 ? "+" : "") + number(value, digits);
 }
 

@@ -16,35 +16,40 @@ let state = {
   direction: "from",
   alike: false,
   method: 0,
-  target: 0,
+  target: data.prediction.shown,
   turn: 0,
 };
 const panels = [];
+const cards = data.prediction.rows.map((row, target) => card(row, target));
 
 /** Change what is picked and draw everything that shows it. */
 async function pick(change) {
   state = { ...state, ...change, turn: state.turn + 1 };
-  drawTop();
+  cards.forEach(({ show }) => show(state.target));
   await Promise.all(panels.map((panel) => panel.draw(state)));
 }
 
+/** One prediction; where several are explained, with a button that shows its explanation. */
+function card({ name, text, spread }, target) {
+  const explained = !data.attribution.missing && data.attribution.outputs.length > 1 && data.attribution.outputs.includes(target);
+  const button = explained ? html("button", { type: "button", click: () => pick({ target }) }, "explain") : null;
+  const value = html("b", {}, text, spread ? html("span", { class: "spread" }, ` ± ${spread}`) : null);
+  const element = html("li", {}, html("span", { class: "name" }, name), value, button);
+  const show = (shown) => {
+    if (!explained) return;
+    element.setAttribute("data-shown", String(shown === target));
+    button.setAttribute("aria-pressed", String(shown === target));
+  };
+  return { element, show };
+}
+
 function drawTop() {
-  const { prediction } = data;
-  const several = prediction.rows.length > 1 && !data.attribution.missing;
-  const rows = prediction.rows.map(({ name, text, spread }, target) =>
-    html(
-      "li",
-      { "data-shown": String(several && target === state.target) },
-      html("span", { class: "name" }, name),
-      html("b", {}, text, spread ? html("span", { class: "spread" }, ` ± ${spread}`) : null),
-      several ? html("button", { type: "button", "aria-pressed": String(target === state.target), click: () => pick({ target }) }, "explain this") : null,
-    ),
-  );
+  const facts = data.facts.flatMap((fact, place) => (place ? [" · ", fact] : [fact]));
   document.getElementById("top").replaceChildren(
     html("h1", {}, data.title),
-    html("p", { class: "facts" }, ...data.facts.flatMap((fact, place) => (place ? [" · ", fact] : [fact]))),
-    html("ul", { class: "predictions" }, ...rows),
-    prediction.note ? html("p", { class: "facts" }, prediction.note) : null,
+    html("p", { class: "facts" }, ...facts),
+    html("ul", { class: "predictions" }, ...cards.map(({ element }) => element)),
+    data.prediction.note ? html("p", { class: "facts" }, data.prediction.note) : "",
     html("nav", { "aria-label": "Parts of this page" }, ...PANELS.map(([id, title]) => html("a", { href: `#${id}` }, title))),
   );
 }
@@ -61,6 +66,7 @@ function build() {
   document.getElementById("bottom").replaceChildren(...data.notes.map((note) => html("p", {}, note)));
 }
 
+drawTop();
 build();
 onScheme(() => pick({}));
 pick({});
