@@ -204,7 +204,7 @@ class Predictor:
         rows = graphs.level_rows(self.spec.level)
         mean = torch.full((rows.total, self.task.out_dim), torch.nan, dtype=torch.float64)
         std = torch.full_like(mean, torch.nan) if draws * len(self.members) > 1 else None
-        inputs = [scaled(graphs, member.descriptors) for member in self.members]
+        inputs = [_scaled(graphs, member.descriptors) for member in self.members]
         for places in self._batches(graphs):
             index, _ = rows.take(places)
             passes = []
@@ -250,7 +250,7 @@ class Predictor:
         """
         if not len(graphs):
             return torch.zeros(0, self.width)
-        inputs = [scaled(graphs, member.descriptors) for member in self.members]
+        inputs = [_scaled(graphs, member.descriptors) for member in self.members]
         batches, vectors = self._batches(graphs), []
         for places in batches:
             parts = [
@@ -328,8 +328,7 @@ def _texts(inputs: Any) -> list[Any] | None:
     return list(inputs) if not inputs or any(isinstance(each, str) for each in inputs) else None
 
 
-def scaled(graphs: GraphBatch, descriptors: Descriptors) -> GraphBatch:
-    """Graphs as a model takes them: their descriptors, which are as measured, scaled as in its training."""
+def _scaled(graphs: GraphBatch, descriptors: Descriptors) -> GraphBatch:
     if graphs.graph_features is None or not descriptors.mean:
         return graphs
     return graphs.with_graph_features(descriptors.scaled(graphs.graph_features))

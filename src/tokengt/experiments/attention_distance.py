@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,14 +21,13 @@ from tokengt.experiments.tables import device_name, markdown, write_json
 from tokengt.explain.distance import graph_distances
 from tokengt.explain.walking import with_maps
 from tokengt.files import file_checksum, write_whole
-from tokengt.inference import Trained, load, scaled
+from tokengt.inference import Trained, load
 from tokengt.models.pretrained import WEIGHTS
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.training.spec import RunSpec, read_members
-from tokengt.workflow.run_data import RunData, run_data
+from tokengt.workflow.run_data import Part, RunData
 
-Part = Literal["valid", "train"]
-PARTS: tuple[Part, ...] = get_args(Part)
+PARTS: tuple[Part, ...] = ("valid", "train")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +50,8 @@ class MeasuredRun:
         """
         home, spec = read_members(folder)[1][0]
         trained = load(folder, "cuda" if device.type == "cuda" else "cpu").members[0]
-        own = run_data(folder, home, spec, data)
-        return cls(name, spec, trained, with_maps(trained.model), own, file_checksum(home / WEIGHTS))
+        opened, weights = RunData.open(folder, data), file_checksum(home / WEIGHTS)
+        return cls(name, spec, trained, with_maps(trained.model), opened, weights)
 
 
 def run_attention_distance(
@@ -99,7 +98,9 @@ def measure(run: MeasuredRun, part: Part, device: torch.device, shown: bool = Fa
     batches = evaluation_batches(places, run.model.costs(graphs), tokens_at_once(device))
     with progress_bar(len(places), "graphs", f"{run.name} {part}", shown=shown) as advance:
         for chosen in batches:
-            batch = scaled(graphs.select(chosen), run.trained.descriptors)
+            batch = graphs.select(chosen)
+            if batch.graph_features is not None and run.trained.descriptors.mean:
+                batch = batch.with_graph_features(run.trained.descriptors.scaled(batch.graph_features))
             found = graph_distances(run.model, batch.to(device))
             total += found.hops.sum(0)
             pairs, unreachable = pairs + found.pairs, unreachable + found.unreachable

@@ -136,13 +136,19 @@ def attribution(
 
 
 def subject_of(
-    model: Any, graph: Any, *, row: int = 0, baseline: Baseline = "mean", reading: Reading = as_they_are
+    model: Any,
+    graph: Any,
+    *,
+    row: int = 0,
+    baseline: Baseline = "mean",
+    reading: Reading = as_they_are,
+    draw: int = 0,
 ) -> Subject:
     """One row of a model's outputs for one graph, ready to be asked."""
     batch = one_graph(graph)
     if isinstance(model, TokenGT):
-        return TokenSubject(model, batch, row, baseline, reading)
-    return GraphSubject(model, batch, row, reading)
+        return TokenSubject(model, batch, row, baseline, reading, draw)
+    return GraphSubject(model, batch, row, reading, draw)
 
 
 def of_gradients(subject: Subject, output: int = 0, tolerance: float = TOLERANCE) -> Attribution:

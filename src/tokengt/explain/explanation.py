@@ -126,6 +126,8 @@ def explain_graph(
     baseline: Baseline = "mean",
     reading: Reading = as_they_are,
     names: Sequence[str] | None = None,
+    draw: int = 0,
+    attention: bool = True,
 ) -> Explanation:
     """All of it for one model and one graph (whatever a model takes), at evaluation; the model's own outputs.
 
@@ -141,12 +143,14 @@ def explain_graph(
         baseline: of integrated gradients.
         reading: what is explained of the outputs.
         names: names of the outputs.
+        draw: which keyed draw of identifiers the attributions are of.
+        attention: whether maps, distance and profile are worked out as well.
 
     Raises:
         ValueError: one sentence: the graph cannot be explained at all.
     """
     batch = one_graph(graph)
-    subject = subject_of(model, batch, row=row, baseline=baseline, reading=reading)
+    subject = subject_of(model, batch, row=row, baseline=baseline, reading=reading, draw=draw)
     missing: dict[str, str] = {}
     whole = torch.zeros(1, len(subject.tokens), dtype=torch.bool)
     prediction = subject.without(whole)[0].double().cpu().numpy()
@@ -171,9 +175,9 @@ def explain_graph(
         spread=None,
         unit="output",
         attributions={method: each for method, each in found.items() if each is not None},
-        maps=attempt(lambda: attention_maps(model, batch), "maps", missing),
-        distance=attempt(lambda: attention_distance(model, batch), "distance", missing),
-        profile=attempt(lambda: equivariance_profile(model, batch), "profile", missing),
+        maps=attempt(lambda: attention_maps(model, batch), "maps", missing) if attention else None,
+        distance=attempt(lambda: attention_distance(model, batch), "distance", missing) if attention else None,
+        profile=attempt(lambda: equivariance_profile(model, batch), "profile", missing) if attention else None,
         missing=missing,
     )
 

@@ -38,13 +38,16 @@ class GraphSubject(Subject):
         batch: one graph.
         row: which row: 0 of a graph-level model, else the number of the node or of the listed edge.
         reading: what is explained of the outputs.
+        draw: which of several random passes, for a model that has any.
     """
 
     baseline = "every node and every edge has the mean embedded features of this graph's"
 
-    def __init__(self, model: nn.Module, batch: GraphBatch, row: int = 0, reading: Reading = as_they_are) -> None:
+    def __init__(
+        self, model: nn.Module, batch: GraphBatch, row: int = 0, reading: Reading = as_they_are, draw: int = 0
+    ) -> None:
         self.model: Model = as_model(model)
-        self.batch, self.row, self.reading = batch, row, reading
+        self.batch, self.row, self.reading, self.draw = batch, row, reading, draw
         self.tokens = tokens_of(self.model, batch)
         self.level = self._level()
         check_row(row, batch.level_rows(self.level).total, self.level)
@@ -70,7 +73,7 @@ class GraphSubject(Subject):
         return _BYTES_PER_TOKEN
 
     def _forward(self, batch: GraphBatch) -> Float[Tensor, "rows out"]:
-        rows: Tensor = self.model(with_facts(batch, self.model.config.facts()))
+        rows: Tensor = self.model(with_facts(batch, self.model.config.facts()), draw=self.draw)
         return rows
 
     @torch.no_grad()

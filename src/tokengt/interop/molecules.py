@@ -171,7 +171,11 @@ def _extend(columns: list[_Column], members: list[Any], text: str) -> None:
 
 
 def read_molecule(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
-    """The RDKit molecule that the policy leaves of one text, atoms as in its graph; a ValueError if there is none."""
+    """RDKit's molecule of one text as the policy wants it; its atoms and bonds are those of the graph, in its order.
+
+    Raises:
+        ValueError: one sentence: why it cannot be read.
+    """
     (molecule,) = _molecules([text], policy, kind)
     if isinstance(molecule, str):
         raise ValueError(molecule)
@@ -289,13 +293,18 @@ def _rows(columns: Sequence[NDArray[Any]], tables: Sequence[_Table]) -> NDArray[
 def _molecules(texts: Sequence[str], policy: MoleculePolicy, kind: TextKind) -> Iterator[Any]:
     """Every text's RDKit molecule, or the reason that there is none, a str."""
     rdkit = _rdkit()
-    parse = rdkit.chem.MolFromSmiles if kind == "smiles" else rdkit.chem.MolFromMolBlock
+    parse = _parser(rdkit, kind)
     with rdkit.base.BlockLogs():
         for text in texts:
             try:
                 yield _read(text, parse, policy, kind)
             except (ValueError, RuntimeError) as error:
                 yield _first_line(str(error))
+
+
+def _parser(rdkit: _RDKit, kind: TextKind) -> Callable[..., Any]:
+    parser: Callable[..., Any] = rdkit.chem.MolFromSmiles if kind == "smiles" else rdkit.chem.MolFromMolBlock
+    return parser
 
 
 def _read(text: str, parse: Callable[..., Any], policy: MoleculePolicy, kind: TextKind) -> Any:
