@@ -200,5 +200,6 @@ def _padded(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
 
 def _numbers(values: NDArray[np.float64]) -> Any:
     """Nested lists with null for what is no number, which JSON cannot write."""
-    unknown = ~np.isfinite(values)
-    return np.where(unknown, None, values.astype(object)).tolist() if unknown.any() else values.tolist()
+    numbers = values.astype(object)
+    numbers[~np.isfinite(values)] = None
+    return numbers.tolist()
