@@ -4,6 +4,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+# Options that mean nothing for a whole file.
+_OF_ONE_ROW = {
+    "--row": lambda options: options.row is not None,
+    "--target": lambda options: options.target is not None,
+    "--item": lambda options: options.item != 0,
+    "--no-attributions": lambda options: options.no_attributions,
+    "--descriptors": lambda options: options.descriptors is not None,
+}
+
 
 def add_verbs(verbs: Any) -> None:
     verb = verbs.add_parser(
@@ -37,6 +46,8 @@ def add_verbs(verbs: Any) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
+    if options.summary:
+        return _summary(options)
     from tokengt.workflow.reporting import explain_file
 
     report = explain_file(
@@ -52,6 +63,28 @@ def _explain(options: argparse.Namespace) -> int:
         draws=options.draws,
         over=options.over,
         data=options.data,
+        device=options.device,
+        max_atoms=options.max_atoms,
+        overwrite=options.force,
+    )
+    print(f"{options.out}: {report}")
+    return 0
+
+
+def _summary(options: argparse.Namespace) -> int:
+    from tokengt.workflow.summarising import summary_file
+
+    for option, given in _OF_ONE_ROW.items():
+        if given(options):
+            raise ValueError(f"{option} is about one row, and --summary about the whole file; leave one of them out")
+    report = summary_file(
+        options.model,
+        options.given,
+        options.out,
+        smiles=options.smiles,
+        draws=options.draws,
+        over=options.over,
+        store=options.data,
         device=options.device,
         max_atoms=options.max_atoms,
         overwrite=options.force,

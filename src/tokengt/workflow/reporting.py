@@ -77,7 +77,7 @@ def explain_file(
         overwrite: replace ``out``.
     """
     out = Path(out)
-    _check_out(out, given, overwrite)
+    check_page(out, overwrite)
     predictor = Predictor.load(run, device, max_atoms=max_atoms)
 
     def asked(
@@ -119,7 +119,7 @@ def with_spread(predictor: Predictor, explanation: Explanation) -> Explanation:
     return replace(explanation, spread=std[explanation.row].numpy())
 
 
-def _check_out(out: Path, given: Any, overwrite: bool) -> None:
+def check_page(out: Path, overwrite: bool) -> None:
     """Whatever is wrong with the file to write is said before any work is done."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"{out}: the report is an HTML page; choose a name that ends in .html")
