@@ -78,13 +78,13 @@ class GraphSubject(Subject):
 
     @torch.no_grad()
     def without(self, removed: Bool[Tensor, "copies tokens"]) -> Float[Tensor, "copies out"]:
-        found, out = [], 0
+        found = []
         with evaluating(self.model):
             for some in self.chunks(len(removed), gradients=False):
                 rows, copies = self._without(removed[some])
-                out = rows.shape[1]
-                blank = rows.new_full((len(removed[some]), out), torch.nan)
-                found.append(blank.index_copy(0, copies, self.reading(rows)))
+                read = self.reading(rows)
+                blank = read.new_full((len(removed[some]), read.shape[1]), torch.nan)
+                found.append(blank.index_copy(0, copies, read))
         return torch.cat(found)
 
     def _without(
