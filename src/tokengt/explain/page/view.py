@@ -48,7 +48,8 @@ def _facts(explanation: Explanation) -> list[str]:
     nodes, edges = ("atoms", "bonds") if explanation.molecule is not None else ("nodes", "edges")
     counts = f"{graph.num_nodes:,} {nodes}, {len(explanation.tokens.edges):,} tokens of {edges}"
     facts = [counts, explanation.model]
-    if explanation.source and explanation.source != _title(explanation):
+    named = explanation.molecule is not None and explanation.source.startswith("SMILES ")
+    if explanation.source and explanation.source != _title(explanation) and not named:
         facts.insert(0, explanation.source)
     if explanation.level != "graph":
         facts.insert(0, f"{explanation.level} {explanation.row}")

@@ -33,7 +33,7 @@ def prediction_text(value: float, unit: str) -> str:
 
 
 def spread_text(value: float, unit: str) -> str:
-    return f"{100 * value:.1f} %" if unit == "probability" else number(value, 2)
+    return f"{number(100 * value, 2)} %" if unit == "probability" else number(value, 2)
 
 
 def graph_words(molecule: bool) -> dict[str, str]:
