@@ -127,9 +127,7 @@ def generate(task: TaskName, count: int, seed: int) -> Labelled:
         graphs.append(graph)
         truths.append(truth)
         counts.append(float(motifs))
-    return Labelled(
-        GraphBatch.collate(graphs), torch.tensor(counts)[:, None], torch.from_numpy(np.concatenate(truths))
-    )
+    return Labelled(GraphBatch.collate(graphs), torch.tensor(counts)[:, None], torch.from_numpy(np.concatenate(truths)))
 
 
 def _group(rng: np.random.Generator, motifs: int) -> _Sketch | None:
