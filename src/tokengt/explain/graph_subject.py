@@ -69,7 +69,7 @@ class GraphSubject(Subject):
             raise ValueError(f"the model gives {rows} rows for two graphs; expected one per graph, node or edge")
         return found[0]
 
-    def size(self) -> float:
+    def size(self) -> int:
         return _BYTES_PER_TOKEN
 
     def _forward(self, batch: GraphBatch) -> Float[Tensor, "rows out"]:
