@@ -232,7 +232,7 @@ def contrast(one: str, other: str) -> float:
 def test_everything_that_can_be_picked_has_a_name(home: Path, open_page: Open) -> None:
     opened = open_page(home / "one.html")
     unnamed = opened.ask(
-        """[...document.querySelectorAll('button, select, input, canvas[tabindex], [role]:is([role=button], [role=img])')]
+        """[...document.querySelectorAll('button, select, input, canvas[tabindex], [role=button], [role=img]')]
             .filter((each) => !each.getAttribute('aria-label') && !each.textContent.trim())
             .filter((each) => !each.closest('label')?.textContent.trim())
             .map((each) => each.outerHTML.slice(0, 80))"""
