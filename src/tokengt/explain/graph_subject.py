@@ -27,7 +27,7 @@ from tokengt.ragged import Segments
 from tokengt.structure.facts import with_facts
 
 # A model of one's own may keep anything, so that few copies of a graph go through it at once.
-_BYTES_PER_TOKEN = 2.0**18
+_BYTES_PER_TOKEN = 2**18
 
 
 class GraphSubject(Subject):
