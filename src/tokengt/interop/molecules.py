@@ -178,6 +178,19 @@ def canonical_smiles(
     return [None if isinstance(molecule, str) else write(molecule) for molecule in _molecules(texts, policy, kind)]
 
 
+def molecule_of(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
+    """One molecule as RDKit has it, and as the policy leaves it.
+
+    Raises:
+        ValueError: one sentence that says why it cannot be read.
+        ImportError: RDKit is not installed.
+    """
+    (molecule,) = _molecules([text], policy, kind)
+    if isinstance(molecule, str):
+        raise ValueError(molecule)
+    return molecule
+
+
 def scaffolds(texts: Sequence[str], kind: TextKind = "smiles") -> list[str]:
     """Bemis-Murcko scaffolds as canonical SMILES without chirality; "" for acyclic or unreadable molecules.
 

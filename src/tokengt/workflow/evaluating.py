@@ -17,7 +17,7 @@ from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
 from tokengt.data.prepare import in_table, none_readable, survey
 from tokengt.data.progress import progress_bar, say
-from tokengt.data.shards import Rejected, ShardArrays, ShardRecipe, convert_shard
+from tokengt.data.shards import Rejected, ShardArrays, ShardRecipe, convert_shard, smiles_column
 from tokengt.data.store import Store
 from tokengt.data.tables import is_table, listed, open_table
 from tokengt.files import ready_to_write, scratch_folder, write_whole
@@ -29,7 +29,7 @@ from tokengt.training.processes import Device
 from tokengt.training.spec import RUN_FILE, RunSpec
 from tokengt.training.tasks import Task
 from tokengt.workflow.inputs import open_data
-from tokengt.workflow.rows import Workers, batch_of_shard, converted, smiles_column, writeable
+from tokengt.workflow.rows import Workers, batch_of_shard, converted, writeable
 from tokengt.workflow.stores import check_alike, cuts_of, graphs_at, rejected_of
 
 _NUMBERS = "metrics.json"
@@ -123,7 +123,7 @@ def _predicted(
         write_whole(data, frame.to_csv(index=False).encode())
     is_file = isinstance(data, (str, Path)) and is_table(Path(data))
     recipe = Recipe(
-        smiles=smiles_column(predictor, open_table(Path(data)), smiles) if is_file else smiles,
+        smiles=smiles_column(open_table(Path(data)), predictor.spec.text_column, smiles) if is_file else smiles,
         targets=present,
         descriptors=spec.descriptors.names,
         task=predictor.task.kind,
