@@ -178,7 +178,7 @@ def canonical_smiles(
     return [None if isinstance(molecule, str) else write(molecule) for molecule in _molecules(texts, policy, kind)]
 
 
-def molecule_of(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
+def read_molecule(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
     """One molecule as RDKit has it, and as the policy leaves it.
 
     Raises:

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from tokengt._version import __version__
 from tokengt.inference import Predictor
 from tokengt.serve import asking, schemas
+from tokengt.serve.answering import Answer
 from tokengt.serve.guarding import CLOSE, Guard, Hosts, read_body
 from tokengt.serve.limits import Limits
 from tokengt.serve.metrics import CONTENT_TYPE, Metrics
@@ -27,6 +28,7 @@ from tokengt.serve.service import Service
 from tokengt.serve.static_files import INDEX, read_static
 
 T = TypeVar("T")
+CSV = "text/csv"
 # What can be wrong with any request that has a body and makes work.
 _WORKING = (400, 408, 409, 413, 415, 422, 503, 504)
 
@@ -108,19 +110,21 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         "/api/predict",
         summary="Predict molecules or graphs",
         openapi_extra=schemas.body(schemas.prediction(service.needs, service.limits)),
-        responses=schemas.answers("application/json", schemas.ROWS, *_WORKING),
+        responses=schemas.answers("application/json", schemas.ROWS, *_WORKING, also=CSV),
     )
     async def predict(request: Request) -> Response:
         body = await _json_body(request, service)
         asked = asking.asked_prediction(body, service.needs, service.limits)
         answer = await _within(request, service, service.predict(asked))
+        if CSV in request.headers.get("accept", ""):
+            return _csv(answer)
         return _json(answer.json())
 
     @app.post(
         "/api/table",
         summary="Predict a table: what tokengt predict writes for such a file",
         openapi_extra=schemas.table_body(),
-        responses=schemas.answers("text/csv", {"type": "string"}, *_WORKING),
+        responses=schemas.answers(CSV, {"type": "string"}, *_WORKING),
     )
     async def table(request: Request, smiles: str | None = Query(None, max_length=1000)) -> Response:
         ending = asking.TABLE_TYPES.get(asking.media_type(request.headers.get("content-type")))
@@ -128,7 +132,7 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
             raise _unsupported(request, *asking.TABLE_TYPES)
         body = await read_body(request, service.limits.body, service.limits.slow_seconds)
         answer = await _within(request, service, service.predict_table(body, ending, smiles))
-        return Response(answer.csv(), media_type="text/csv; charset=utf-8")
+        return _csv(answer)
 
 
 def _add_drawings(app: FastAPI, service: Service) -> None:
@@ -213,6 +217,10 @@ async def _gone(request: Request) -> None:
 def _json(content: Any) -> Response:
     # NaN and half characters have no place in JSON; neither is ever part of an answer.
     return Response(json.dumps(content, allow_nan=False), media_type="application/json")
+
+
+def _csv(answer: Answer) -> Response:
+    return Response(answer.csv(), media_type=f"{CSV}; charset=utf-8")
 
 
 async def _refused(_: Request, error: Exception) -> Response:

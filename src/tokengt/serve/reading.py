@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tokengt.data.shards import Column, ShardRecipe, ShownShard, convert_shown, looks_like_row, visible_columns
 from tokengt.data.tables import Row, open_table
-from tokengt.interop.molecules import molecule_of
+from tokengt.interop.molecules import read_molecule
 from tokengt.serve.needs import Needs
 from tokengt.serve.problems import Problem
 
@@ -77,11 +77,11 @@ def check_molecule(smiles: str, needs: Needs, most: int) -> None:
         ValueError: one sentence that says why.
     """
     assert needs.policy is not None
-    molecule_of(smiles, replace(needs.policy, max_atoms=min(most, needs.policy.max_atoms)))
+    read_molecule(smiles, replace(needs.policy, max_atoms=min(most, needs.policy.max_atoms)))
 
 
 def warm() -> None:
     """Imports what the first request would otherwise wait for."""
-    molecule_of("C")
+    read_molecule("C")
     from rdkit.Chem import rdDepictor  # noqa: F401
     from rdkit.Chem.Draw import rdMolDraw2D  # noqa: F401

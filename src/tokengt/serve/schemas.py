@@ -172,10 +172,11 @@ def table_body() -> Schema:
     return {"requestBody": {"required": True, "content": dict.fromkeys(TABLE_TYPES, text)}}
 
 
-def answers(kind: str, schema: Schema | None, *problems: int) -> dict[int | str, Schema]:
-    """The answers of a route: one of type ``kind``, or the problems of these statuses."""
-    told: dict[int | str, Schema] = {200: {"description": "The answer.", "content": {kind: {"schema": schema or {}}}}}
+def answers(kind: str, schema: Schema | None, *problems: int, also: str | None = None) -> dict[int | str, Schema]:
+    """The answers of a route: one of type ``kind`` (or of text, if ``also`` is accepted), or these problems."""
+    content = {kind: {"schema": schema or {}}} | ({also: {"schema": {"type": "string"}}} if also else {})
+    told: dict[int | str, Schema] = {200: {"description": "The answer.", "content": content}}
     for status in (403, 405, *problems):
-        content = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-        told[status] = {"description": _WORDS[status], "content": content}
+        problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        told[status] = {"description": _WORDS[status], "content": problem}
     return told

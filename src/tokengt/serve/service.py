@@ -104,6 +104,7 @@ class Service:
             "columns": outputs.columns(spec.task, self.question.has_spread),
             "spread": self.question.has_spread,
             "descriptors": list(self.needs.descriptors),
+            "text_column": self.needs.text_column,
             "nothing_fits": self.needs.nothing_fits,
             "file_only": self.needs.file_only,
             "limits": {name: getattr(limits, name) for name in ("body", "rows", "atoms", "elements", "explain_atoms")},

@@ -7,7 +7,7 @@ sentence for the person who drew or typed.
 from dataclasses import dataclass
 from typing import Any
 
-from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, molecule_of
+from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, read_molecule
 
 # A drawing is cut off here: nobody draws larger ones by hand.
 MOST_DRAWN = 500
@@ -128,6 +128,6 @@ def picture_of(smiles: str, dark: bool, policy: MoleculePolicy = DEFAULT_POLICY)
 def _laid_out(smiles: str, policy: MoleculePolicy) -> Any:
     from rdkit.Chem import rdDepictor
 
-    molecule = molecule_of(smiles, policy)
+    molecule = read_molecule(smiles, policy)
     rdDepictor.Compute2DCoords(molecule)
     return molecule
