@@ -13,7 +13,8 @@ from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, read_molec
 MOST_DRAWN = 500
 ORDERS = (1, 2, 3)
 MOST_CHARGE = 8
-_PICTURE = (240, 160)
+# Width and height of a picture, and how long its bonds are where they fit.
+_PICTURE, _BOND = (210, 140), 22
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,9 @@ def picture_of(smiles: str, dark: bool, policy: MoleculePolicy = DEFAULT_POLICY)
         rdMolDraw2D.SetDarkMode(options)
     options.clearBackground = False
     options.padding = 0.08
-    options.fixedBondLength = 24
+    options.fixedBondLength = _BOND
+    options.bondLineWidth = 1.5
+    options.minFontSize = 9
     drawer.DrawMolecule(molecule)
     drawer.FinishDrawing()
     svg: str = drawer.GetDrawingText()

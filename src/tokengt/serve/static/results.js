@@ -107,7 +107,7 @@ export class Results {
   picture(smiles) {
     const made = cell("td", "", "picture");
     if (!smiles) return made;
-    const image = Object.assign(document.createElement("img"), { loading: "lazy", alt: `Structure of ${smiles}`, width: 138, height: 92 });
+    const image = Object.assign(document.createElement("img"), { loading: "lazy", alt: `Structure of ${smiles}`, width: 150, height: 100 });
     image.src = `api/picture?smiles=${encodeURIComponent(smiles)}${this.dark.matches ? "&dark=true" : ""}`;
     image.addEventListener("error", () => image.remove());
     made.append(image);
