@@ -196,6 +196,16 @@ class StructureEncoder(nn.Module):
             edges.append(one.index_select(0, ends[:, 0]) + second.index_select(0, ends[:, 1]))
         return sum(nodes[1:], start=nodes[0]), sum(edges[1:], start=edges[0]) if edges else None
 
+    def rows_of_weights(self) -> list[Float[Tensor, "_ dim"]]:
+        """Vectors that begin to be added to tokens, as rows: views. Eigenpairs begin as nothing, whatever they are."""
+        rows: list[Tensor] = [] if self.degrees is None else [self.degrees.weight]
+        for mlp in (self.node_walks, self.edge_walks):
+            if mlp is not None:
+                last = mlp[-1]
+                assert isinstance(last, nn.Linear)
+                rows += [last.weight.T, last.bias[None]]
+        return rows
+
     def _degrees(self, batch: GraphBatch, table: Float[Tensor, "degrees dim"]) -> Float[Tensor, "nodes dim"]:
         index = fact_of(batch, Degrees()).long().clamp(max=MOST_DEGREE)
         # As features are embedded: a product, whose gradient sorts nothing, in the table's own precision.
