@@ -94,6 +94,7 @@ _ROOMS = (
     "accelerate",
     "attention",
     "data",
+    "explain",
     "interop",
     "models",
     "presets",

@@ -47,6 +47,8 @@ def read_networkx_folder(
 ) -> LabelledGraphs:
     """All ``*.json`` of the folder, in the order of their names; a file that cannot be read is rejected with its name.
 
+    The path may also be one such file.
+
     Features are the ``attributes``; where they are not told, those that are a number or a list of numbers on every
     node (edge) of at least half of the files, in the order of their names, without the targets. A file without one of
     them is rejected, and costs the others nothing. They are categories when all are whole numbers from 0, else floats.
@@ -56,7 +58,7 @@ def read_networkx_folder(
         ValueError: nothing can be read, or the targets are on no level, or on several.
         ImportError: networkx is not installed.
     """
-    files = sorted(path.glob("*.json"))
+    files = [path] if path.is_file() else sorted(path.glob("*.json"))
     named = [(file.name, partial(_content, file)) for file in files]
     found = _read_all(path, named, targets, level, labelled, attributes)
     return replace(found, files=tuple(file.name for file in files))

@@ -154,7 +154,9 @@ def _pyg_at(path: Path) -> list[Path]:
 
 
 def _json_at(path: Path) -> list[Path]:
-    """The JSON files of a folder that is no store, run or saved model."""
+    """A JSON file, or those of a folder that is no store, run or saved model."""
+    if path.is_file() and path.suffix == ".json":
+        return [path]
     if not path.is_dir() or any(path.glob("*.safetensors")):
         return []
     return sorted(path.glob("*.json"))

@@ -170,25 +170,24 @@ def _extend(columns: list[_Column], members: list[Any], text: str) -> None:
         values.extend(repeat(0, len(members)) if flat else map(getter, members))
 
 
+def read_molecule(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
+    """RDKit's molecule of one text as the policy wants it; its atoms and bonds are those of the graph, in its order.
+
+    Raises:
+        ValueError: one sentence: why it cannot be read.
+    """
+    (molecule,) = _molecules([text], policy, kind)
+    if isinstance(molecule, str):
+        raise ValueError(molecule)
+    return molecule
+
+
 def canonical_smiles(
     texts: Sequence[str], policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles"
 ) -> list[str | None]:
     """RDKit's canonical SMILES of the molecules that the policy leaves; None where a text cannot be read."""
     write = _rdkit().chem.MolToSmiles
     return [None if isinstance(molecule, str) else write(molecule) for molecule in _molecules(texts, policy, kind)]
-
-
-def read_molecule(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
-    """One molecule as RDKit has it, and as the policy leaves it.
-
-    Raises:
-        ValueError: one sentence that says why it cannot be read.
-        ImportError: RDKit is not installed.
-    """
-    (molecule,) = _molecules([text], policy, kind)
-    if isinstance(molecule, str):
-        raise ValueError(molecule)
-    return molecule
 
 
 def scaffolds(texts: Sequence[str], kind: TextKind = "smiles") -> list[str]:

@@ -130,7 +130,7 @@ def table_source(predictor: Predictor, path: Path, smiles: str | None, workers: 
         ValueError: one sentence: the run was trained on other graphs, or a column is missing.
     """
     table = open_table(path)
-    recipe = _recipe(predictor, table, smiles)
+    recipe = recipe_of(predictor, table, smiles)
     # The table notices a quote that takes in whole rows.
     table = table.guarded(partial(looks_like_row, recipe=recipe))
     head, blocks = visible_columns(table)
@@ -198,7 +198,7 @@ def writeable(array: Array) -> Tensor:
     return torch.from_numpy(np.require(array, requirements="W"))
 
 
-def _recipe(predictor: Predictor, table: Table, smiles: str | None) -> ShardRecipe:
+def recipe_of(predictor: Predictor, table: Table, smiles: str | None) -> ShardRecipe:
     """Where a run finds its inputs in a table."""
     spec = predictor.spec
     if spec.molecules is None:

@@ -26,6 +26,7 @@ from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import (
     DrawSource,
     IdentifierConfig,
+    Identifiers,
     LaplacianIds,
     NoIds,
     OrfIds,
@@ -233,6 +234,15 @@ class TokenGT(Model):
         tokens, plan, links = self._tokens(as_batch(batch), None, None, 0)
         return tokens, self.encoder.attention_inputs(tokens.values, plan, links)
 
+    def input_terms(
+        self, batch: Any, *, draw: int = 0
+    ) -> tuple[TokenBatch, dict[str, Float[Tensor, "tokens dim"]], RowLinks | None]:
+        """The tokens, the terms that their values are the sum of (:meth:`Tokenizer.terms`), and the links of rows."""
+        packed = as_batch(batch)
+        identifiers, eigenvectors = self._identified(packed, None, None, draw)
+        tokens, terms = self.tokenizer.terms(packed, identifiers, eigenvectors=eigenvectors)
+        return tokens, terms, self._links(packed, tokens)
+
     def predict(
         self,
         batch: Any,
@@ -332,6 +342,18 @@ class TokenGT(Model):
     def _tokens(
         self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
     ) -> tuple[TokenBatch, AttentionPlan, RowLinks | None]:
+        identifiers, eigenvectors = self._identified(batch, node_ids, generator, draw)
+        tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
+        # Computed and cached here, because compiled code would break its graph to compute it.
+        _ = batch.nodes.ids
+        marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()
+        plan = self.encoder.plan(tokens.segments, marks)
+        return tokens, plan, self._links(batch, tokens)
+
+    def _identified(
+        self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
+    ) -> tuple[Identifiers | None, Float[Tensor, "nodes pairs"] | None]:
+        """The identifiers, and the eigenvectors of the structure, as this model draws them."""
         weight = next(self.parameters())
         if batch.device != weight.device:
             raise ValueError(f"the batch is on {batch.device} but the model is on {weight.device}; move one of them")
@@ -341,15 +363,10 @@ class TokenGT(Model):
         else:
             identifiers = given_identifiers(batch, ids, node_ids)
         identifiers = None if identifiers is None else identifiers.to(weight)
-        eigenvectors = self.config.structure.eigenvectors(batch, DrawSource(self.training, generator, draw))
-        tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
-        # Computed and cached here, because compiled code would break its graph to compute it.
-        _ = batch.nodes.ids
-        marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()
-        plan = self.encoder.plan(tokens.segments, marks)
-        links = (
-            RowLinks(*self.tokenizer.incident_rows(batch, tokens))
-            if self.config.encoder.sparse_basis_residual
-            else None
-        )
-        return tokens, plan, links
+        return identifiers, self.config.structure.eigenvectors(batch, DrawSource(self.training, generator, draw))
+
+    def _links(self, batch: GraphBatch, tokens: TokenBatch) -> RowLinks | None:
+        """Which rows are added to which after every block, for a model with the sparse basis."""
+        if not self.config.encoder.sparse_basis_residual:
+            return None
+        return RowLinks(*self.tokenizer.incident_rows(batch, tokens))
