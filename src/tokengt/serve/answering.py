@@ -8,7 +8,7 @@ import torch
 
 from tokengt.data.sheets import Answers, Numbers, PredictionSheet
 from tokengt.inference import Predictor
-from tokengt.serve.asking import Graphs
+from tokengt.serve.asking import Graphs, check_size
 from tokengt.serve.batching import Outcome
 from tokengt.serve.limits import Limits
 from tokengt.serve.problems import Problem
@@ -69,10 +69,7 @@ def rows_of_graphs(predictor: Predictor, asked: Graphs, limits: Limits) -> Rows:
         Problem: none of them can be read, or one is too large.
     """
     for place, content in enumerate(asked.graphs):
-        size = sum(len(part) for name in ("nodes", "edges", "links") if isinstance(part := content.get(name), list))
-        if size > limits.elements:
-            field, expected = f"graphs[{place}]", f"at most {limits.elements:,} (the limit elements)"
-            raise Problem(413, f"{field} has {size:,} nodes and edges; expected {expected}", field, expected)
+        check_size(content, f"graphs[{place}]", limits.elements, "the limit elements")
     try:
         found = unlabelled_contents(predictor.spec, asked.graphs)
     except ValueError as error:

@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
@@ -34,7 +35,12 @@ _WORKING = (400, 408, 409, 413, 415, 422, 503, 504)
 
 
 def create_app(
-    predictor: Predictor, limits: Limits | None = None, *, draws: int = 1, hosts: Hosts | None = None
+    predictor: Predictor,
+    limits: Limits | None = None,
+    *,
+    draws: int = 1,
+    hosts: Hosts | None = None,
+    folder: Path | None = None,
 ) -> FastAPI:
     """The web page of a run and its API.
 
@@ -43,12 +49,13 @@ def create_app(
         limits: what may be asked for.
         draws: passes of each model that are averaged, over identifiers; more than one give predictions a spread.
         hosts: under which names the server may be asked.
+        folder: where the run lies, so that explanations can be compared with its data.
 
     Raises:
         ValueError: one sentence: the run's models cannot be drawn from so.
     """
     limits, metrics = limits or Limits(), Metrics()
-    service = Service(predictor, limits, draws, metrics)
+    service = Service(predictor, limits, draws, metrics, folder)
 
     @asynccontextmanager
     async def living(_: FastAPI) -> AsyncIterator[None]:
@@ -71,6 +78,7 @@ def create_app(
     _add_pages(app, service)
     _add_predictions(app, service)
     _add_drawings(app, service)
+    _add_explanations(app, service)
     app.openapi = partial(_described, app)  # type: ignore[method-assign]
     return app
 
@@ -168,6 +176,38 @@ def _add_drawings(app: FastAPI, service: Service) -> None:
         return Response(svg, media_type="image/svg+xml", headers=_PICTURE)
 
 
+def _add_explanations(app: FastAPI, service: Service) -> None:
+    @app.post(
+        "/api/explain",
+        summary="Explain the prediction of one molecule or graph",
+        openapi_extra=schemas.body(schemas.explanation(service.needs)),
+        responses=schemas.answers("application/json", schemas.EXPLAINED, *_WORKING),
+    )
+    async def explain(request: Request) -> Response:
+        body = await _json_body(request, service)
+        work = service.explain(asking.asked_explanation(body, service.needs, service.limits))
+        name = await _within(request, service, work, "explain_seconds")
+        return _json({"page": f"explanations/{name}"})
+
+    @app.get(
+        "/explanations/{name}",
+        summary="An explanation that was asked for a while ago",
+        responses=schemas.answers("text/html", None, 404),
+    )
+    async def explanation(name: str) -> Response:
+        page = service.pages.get(name)
+        if page is None:
+            raise Problem(404, "there is no such explanation any more; ask for it again", "name")
+        return Response(page, media_type="text/html", headers=_EXPLANATION)
+
+
+# A page that explains runs its own script, whose checksum it names itself; it has no origin, so that it can neither ask
+# this server for anything nor read what others have asked.
+_EXPLANATION = {
+    "Content-Security-Policy": "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+    "X-Frame-Options": "SAMEORIGIN",
+}
 # A picture may style itself, and nothing else.
 _PICTURE = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
@@ -187,22 +227,23 @@ def _unsupported(request: Request, *types: str) -> Problem:
     return Problem(415, f"the Content-Type is {given[:60]!r}; expected {expected}", "Content-Type", expected, CLOSE)
 
 
-async def _within(request: Request, service: Service, work: Coroutine[Any, Any, T]) -> T:
+async def _within(request: Request, service: Service, work: Coroutine[Any, Any, T], limit: str = "seconds") -> T:
     """What the work gives, unless time is over or the client has gone before; then it is dropped.
 
     Raises:
         Problem: says which of the two.
     """
+    seconds: float = getattr(service.limits, limit)
     task, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
     try:
-        await asyncio.wait((task, gone), timeout=service.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         service.metrics.gave_up("gone" if gone.done() else "late")
         if gone.done():
             # Nobody reads this.
             raise Problem(400, "the client has gone")
-        raise Problem(504, f"the answer took longer than {service.limits.seconds:g} seconds (the limit seconds)")
+        raise Problem(504, f"the answer took longer than {seconds:g} seconds (the limit {limit})")
     finally:
         for each in (task, gone):
             each.cancel()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokengt.config import near
+from tokengt.serve.explaining import Explained
 from tokengt.serve.limits import Limits
 from tokengt.serve.needs import Needs
 from tokengt.serve.problems import Problem, shown
@@ -120,11 +121,25 @@ def asked_prediction(body: bytes, needs: Needs, limits: Limits) -> Molecules | G
     return Molecules(smiles, rows, _truth(given.get("alone", False), "alone"))
 
 
-def asked_explanation(body: bytes, needs: Needs) -> str | dict[str, Any]:
-    """What POST /api/explain asks for: one SMILES, or one graph."""
+def asked_explanation(body: bytes, needs: Needs, limits: Limits) -> Explained:
+    """What POST /api/explain asks for: one SMILES, or one graph and which row of it."""
     if needs.policy is None:
-        return _graph(_fields(parse_json(body), required=("graph",))["graph"], "graph")
-    return text(_fields(parse_json(body), required=("smiles",))["smiles"], "smiles")
+        given = _fields(parse_json(body), required=("graph",), optional=("item",))
+        graph = _graph(given["graph"], "graph")
+        check_size(graph, "graph", limits.explain_atoms, "the limit explain_atoms")
+        return Explained(graph, _whole(given.get("item", 0), "item", 0, 2 * limits.explain_atoms))
+    more = ("descriptors",) if needs.descriptors else ()
+    given = _fields(parse_json(body), required=("smiles", *more))
+    numbers = _numbers(given["descriptors"], "descriptors", needs.descriptors) if more else ()
+    return Explained(text(given["smiles"], "smiles"), 0, numbers)
+
+
+def check_size(graph: dict[str, Any], field: str, most: int, limit: str) -> None:
+    """Refuse a graph of more nodes and edges than are taken, before anybody looks at them."""
+    size = sum(len(part) for name in ("nodes", "edges", "links") if isinstance(part := graph.get(name), list))
+    if size > most:
+        expected = f"at most {most:,} ({limit})"
+        raise Problem(413, f"{field} has {size:,} nodes and edges; expected {expected}", field, expected)
 
 
 def asked_layout(body: bytes) -> str:

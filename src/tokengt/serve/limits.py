@@ -21,7 +21,8 @@ class Limits:
         batch_rows: rows that the model is given at a time, from however many requests.
         batch_wait: seconds that a request waits at most for others that are just being read.
         explain_atoms: atoms, or nodes and edges of another graph, of what is explained.
-        explanations: explanations that wait at the same time.
+        explain_seconds: from a whole request to its explanation.
+        explanations: explanations that are worked on or wait at the same time.
     """
 
     body: int = 4 << 20
@@ -35,6 +36,7 @@ class Limits:
     batch_rows: int = 256
     batch_wait: float = 0.01
     explain_atoms: int = 100
+    explain_seconds: float = 180.0
     explanations: int = 4
 
     def __post_init__(self) -> None:

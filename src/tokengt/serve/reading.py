@@ -6,7 +6,6 @@ list of SMILES is a table of one column.
 """
 
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -70,14 +69,14 @@ def read_table(body: bytes, ending: str, needs: Needs, wanted: str | None, most:
     return ReadRows(head, recipe.text.place, shown)
 
 
-def check_molecule(smiles: str, needs: Needs, most: int) -> None:
-    """Refuse a molecule that cannot be read, or that has more atoms than ``most``.
+def check_molecule(smiles: str, needs: Needs) -> None:
+    """Refuse a molecule that cannot be read.
 
     Raises:
         ValueError: one sentence that says why.
     """
     assert needs.policy is not None
-    read_molecule(smiles, replace(needs.policy, max_atoms=min(most, needs.policy.max_atoms)))
+    read_molecule(smiles, needs.policy)
 
 
 def warm() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import uvicorn
 
+from tokengt.data.datasets import find_run
 from tokengt.inference import Predictor
 from tokengt.serve.app import create_app
 from tokengt.serve.guarding import Hosts
@@ -45,7 +46,8 @@ def serve(
     listener = _listen(host, port)
     with listener:
         predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
-        app = create_app(predictor, limits, draws=draws, hosts=hosts)
+        folder = None if isinstance(run, Predictor) else find_run(run)
+        app = create_app(predictor, limits, draws=draws, hosts=hosts, folder=folder)
         if not hosts.is_loopback:
             _say(
                 f"warning: {host} can be reached from other machines, and there is no password: anybody who reaches it "

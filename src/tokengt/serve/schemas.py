@@ -142,9 +142,8 @@ def prediction(needs: Needs, limits: Limits) -> Schema:
     else:
         fields = {"smiles": {"type": "array", "items": SMILES, "minItems": 1, "maxItems": limits.rows}}
     if needs.descriptors:
-        count = len(needs.descriptors)
-        row = {"type": "array", "items": {"type": "number"}, "minItems": count, "maxItems": count}
-        fields["descriptors"] = {"type": "array", "items": row, "description": ", ".join(needs.descriptors)}
+        told = ", ".join(needs.descriptors)
+        fields["descriptors"] = {"type": "array", "items": _numbers(needs), "description": told}
     required = list(fields)
     return {
         "type": "object",
@@ -156,9 +155,18 @@ def prediction(needs: Needs, limits: Limits) -> Schema:
 
 def explanation(needs: Needs) -> Schema:
     """The body of POST /api/explain."""
-    if needs.policy is not None:
-        return ONE_SMILES
-    return {"type": "object", "properties": {"graph": GRAPH}, "required": ["graph"], "additionalProperties": False}
+    fields: Schema = {"smiles": SMILES}
+    if needs.policy is None:
+        fields = {"graph": GRAPH, "item": {"type": "integer", "minimum": 0, "description": "The node or edge."}}
+    elif needs.descriptors:
+        fields["descriptors"] = _numbers(needs)
+    required = [name for name in fields if name != "item"]
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+
+
+def _numbers(needs: Needs) -> Schema:
+    count = len(needs.descriptors)
+    return {"type": "array", "items": {"type": "number"}, "minItems": count, "maxItems": count}
 
 
 def body(schema: Schema) -> Schema:

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tokengt.data.engines import available_cores
 from tokengt.inference import Predictor
-from tokengt.serve import reading, sketches
+from tokengt.serve import explaining, reading, sketches
 from tokengt.serve.answering import Answer, Rows, answer_rows, rows_of_graphs, rows_of_table
 from tokengt.serve.asking import Graphs, Molecules
 from tokengt.serve.batching import Batcher, Outcome
@@ -36,16 +37,25 @@ class Service:
         limits: what may be asked for.
         draws: passes of each model that are averaged, over identifiers.
         metrics: what is counted.
+        folder: where the run lies, so that explanations can be compared with its data; None where that is not known.
     """
 
-    def __init__(self, predictor: Predictor, limits: Limits, draws: int, metrics: Metrics) -> None:
+    def __init__(
+        self, predictor: Predictor, limits: Limits, draws: int, metrics: Metrics, folder: Path | None = None
+    ) -> None:
         self.predictor, self.limits, self.metrics = predictor, limits, metrics
         self.needs = needs_of(predictor.spec, limits.atoms)
         self.question = prediction_question(predictor, draws)
         self.batcher = Batcher(predictor, self.question, limits.batch_rows, limits.batch_wait, metrics.batch)
         count = min(_MOST_READERS, available_cores())
         self._readers = Readers(count, limits.seconds, "reading the input", reading.warm)
+        self._explainers = Readers(
+            1, limits.explain_seconds, "the explanation", explaining.prepare, predictor, folder, limits.explain_atoms
+        )
+        self._draws = draws
+        self.pages = explaining.Pages()
         self._at_work = 0
+        self._explaining = 0
 
     async def open(self) -> None:
         """Start the thread of the model, and what the first request would otherwise wait for."""
@@ -57,6 +67,7 @@ class Service:
         """Answer what waits, and end all threads and processes."""
         await asyncio.to_thread(self.batcher.close)
         await self._readers.close()
+        await self._explainers.close()
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         return {
@@ -88,6 +99,26 @@ class Service:
 
     async def picture_of(self, smiles: str, dark: bool) -> str:
         return await self._read("smiles", "a SMILES", sketches.picture_of, smiles, dark, self._as_written)
+
+    async def explain(self, asked: explaining.Explained) -> str:
+        """Have the prediction of one molecule or graph explained; the name of the page."""
+        if self.needs.nothing_fits is not None:
+            raise Problem(409, self.needs.nothing_fits)
+        if isinstance(asked.given, str):
+            # What cannot be read is said at once, by a process that is quick to replace.
+            await self._read("smiles", "a SMILES", reading.check_molecule, asked.given, self.needs)
+        if self._explaining >= self.limits.explanations:
+            self.metrics.gave_up("full")
+            most = f"{self.limits.explanations} explanations (the limit explanations)"
+            raise Problem(503, f"the server is at work for {most} already; come again", headers={"Retry-After": "5"})
+        self._explaining += 1
+        try:
+            page = await self._explainers.ask(explaining.page_of, asked, self._draws)
+        except ValueError as error:
+            raise Problem(422, str(error), None, "what the run can explain") from None
+        finally:
+            self._explaining -= 1
+        return self.pages.keep(page)
 
     def describe(self) -> dict[str, Any]:
         """What the page has to know of the run and of the limits."""

@@ -71,7 +71,7 @@ def single_graph(
         found = Single(graph, f"a {type(given).__name__}")
     if len(found.graph) != 1:
         raise ValueError(f"{found.source} holds {len(found.graph)} graphs; expected one")
-    return _with_descriptors(predictor, found, descriptors)
+    return with_descriptors(predictor, found, descriptors)
 
 
 def _is_source(given: str | Path, row: int | None) -> bool:
@@ -172,7 +172,12 @@ def _from_networkx(predictor: Predictor, given: Any) -> Any:
     return from_networkx(given, names.nodes or None, names.edges or None) if names else from_networkx(given)
 
 
-def _with_descriptors(predictor: Predictor, single: Single, values: Sequence[float] | None) -> Single:
+def with_descriptors(predictor: Predictor, single: Single, values: Sequence[float] | None) -> Single:
+    """The same graph with the extra numbers that the run was trained with; those of a table's row are there already.
+
+    Raises:
+        ValueError: one sentence: how many were expected.
+    """
     names = predictor.spec.descriptors.names
     if values is None and (single.graph.graph_features is not None or not names):
         return single

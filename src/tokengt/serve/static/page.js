@@ -68,24 +68,26 @@ class Page {
     });
   }
 
-  // One piece of work at a time: a new one replaces it.
-  async work(doing, act) {
+  // One piece of work at a time: a new one replaces it. What it does, and what went wrong, is told in a section.
+  async work(doing, act, section = "ask") {
     this.working?.abort();
     const working = (this.working = new AbortController());
-    find("problem").hidden = true;
-    find("status").textContent = doing;
-    find("status").className = "busy";
+    for (const each of ["ask", "results"]) this.tell(each, "");
+    this.tell(section, doing, "busy");
     try {
       await act(working.signal);
-      if (this.working === working) find("status").textContent = "";
+      if (this.working === working) this.tell(section, "");
     } catch (error) {
-      if (this.working !== working) return;
-      find("status").textContent = "";
-      find("problem").textContent = error.message;
-      find("problem").hidden = false;
-    } finally {
-      if (this.working === working) find("status").className = "";
+      if (this.working === working) this.tell(section, error.message, "problem");
     }
+  }
+
+  tell(section, text, kind = "") {
+    const [status, problem] = [".status", ".problem"].map((part) => find(section).querySelector(part));
+    status.textContent = kind === "problem" ? "" : text;
+    status.classList.toggle("busy", kind === "busy");
+    problem.textContent = kind === "problem" ? text : "";
+    problem.hidden = kind !== "problem";
   }
 
   async predictTable(body, type, name, query = "") {
@@ -99,7 +101,7 @@ class Page {
   predictList(text) {
     if (!text.trim()) {
       find("smiles").focus();
-      find("status").textContent = "Type a SMILES first, such as CCO.";
+      this.tell("ask", "Type a SMILES first, such as CCO.");
       return;
     }
     this.predictTable(`${text}\n`, "text/plain", "predictions.csv");
@@ -153,15 +155,15 @@ class Page {
   async explain(what, button) {
     button.disabled = true;
     await this.work("Explaining …", async (signal) => {
-      const body = typeof what === "string" ? { smiles: what } : { graph: this.graphs[what - 1] };
+      const body = what.smiles === undefined ? { ...what, graph: this.graphs[what.graph - 1] } : what;
       const { page } = await (await ask("api/explain", { body, signal })).json();
-      find("explained").textContent = typeof what === "string" ? what : `graph ${what}`;
+      find("explained").textContent = what.smiles ?? `graph ${what.graph}${what.item === undefined ? "" : `, ${this.run.level} ${what.item}`}`;
       find("frame").src = page;
       find("apart").href = page;
       find("explanation").hidden = false;
       find("explanation").focus({ preventScroll: true });
       find("explanation").scrollIntoView({ behavior: "smooth", block: "start" });
-    });
+    }, "results");
     button.disabled = false;
   }
 
@@ -174,7 +176,7 @@ class Page {
       this.withDrawing((smiles) => {
         const list = find("smiles");
         list.value = list.value.trim() ? `${list.value.trimEnd()}\n${smiles}\n` : `${smiles}\n`;
-        find("status").textContent = `${smiles} is the last line of the list now.`;
+        this.tell("ask", `${smiles} is the last line of the list now.`);
       }),
     );
   }
@@ -208,7 +210,7 @@ class Page {
     await this.written?.catch(() => undefined);
     await Promise.resolve();
     if (this.drawn) act(this.drawn);
-    else find("status").textContent = "There is no molecule in the drawing.";
+    else this.tell("ask", "There is no molecule in the drawing.");
   }
 
   async drawTyped() {

@@ -19,7 +19,8 @@ export function shown(text) {
   const number = Number(text);
   if (text === "" || !Number.isFinite(number)) return text;
   const size = Math.abs(number);
-  return size !== 0 && (size < 1e-3 || size >= 1e6) ? number.toExponential(3) : String(Number(number.toPrecision(4)));
+  const digits = size !== 0 && (size < 1e-3 || size >= 1e6) ? number.toExponential(3) : String(Number(number.toPrecision(4)));
+  return digits.replaceAll("-", "−");
 }
 
 export class Results {
@@ -94,14 +95,21 @@ export class Results {
     }
     if (reasons) line.append(cell("td", row[reason], `reason${row[reason] ? "" : " blank"}`, { "data-label": "reason" }));
     const action = cell("td", "", "action");
-    if (works && this.explain && !this.run.file_only) {
+    if (works) {
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Explain" });
       button.setAttribute("aria-label", `Explain row ${place + 1}`);
-      button.addEventListener("click", () => this.explain(this.smiles >= 0 ? smiles : Number(row[0]), button));
+      button.addEventListener("click", () => this.explain(this.asked(row), button));
       action.append(button);
     }
     line.append(action);
     return line;
+  }
+
+  // What of a row is to be explained: a molecule with its descriptors, or a graph and which of its nodes or edges.
+  asked(row) {
+    if (this.smiles < 0) return { graph: Number(row[0]), ...(this.columns.own.length > 1 ? { item: Number(row[1]) } : {}) };
+    const numbers = this.run.descriptors.map((name) => Number(row[this.header.indexOf(name)]));
+    return { smiles: row[this.smiles], ...(numbers.length ? { descriptors: numbers } : {}) };
   }
 
   picture(smiles) {
