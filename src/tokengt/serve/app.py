@@ -72,6 +72,7 @@ def create_app(
         openapi_url=None,
         redirect_slashes=False,
     )
+    app.state.service = service
     app.add_middleware(Guard, hosts=hosts or Hosts(), metrics=metrics)
     for kind in (Problem, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _refused)

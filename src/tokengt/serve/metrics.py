@@ -17,14 +17,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Histogram:
     """How many values are in each bucket (those above the last bound come last), and their sum."""
 
-    bounds: Sequence[float]
+    bounds: Sequence[int | float]
     total: float = 0.0
     counts: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.bounds) + 1)
 
-    def add(self, value: float) -> None:
+    def add(self, value: int | float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -71,7 +71,7 @@ class Metrics:
         with self._lock:
             return self._requests.total()
 
-    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+    def text(self, gauges: Mapping[str, tuple[str, int | float]]) -> str:
         """Everything, with ``gauges`` (help and value by name) that are measured now."""
         with self._lock:
             parts = [
@@ -99,7 +99,7 @@ class Metrics:
         return "".join(parts)
 
 
-def _counter(name: str, told: str, values: Mapping[Labels, float]) -> str:
+def _counter(name: str, told: str, values: Mapping[Labels, int | float]) -> str:
     name = f"{name}_total"
     return _family(name, "counter", told, (_sample(name, labels, value) for labels, value in sorted(values.items())))
 
@@ -117,7 +117,7 @@ def _family(name: str, kind: str, told: str, samples: Iterable[str]) -> str:
     return f"# HELP tokengt_{name} {told}\n# TYPE tokengt_{name} {kind}\n" + "".join(samples)
 
 
-def _sample(name: str, labels: Labels, value: float) -> str:
+def _sample(name: str, labels: Labels, value: int | float) -> str:
     inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
     return f"tokengt_{name}{f'{{{inside}}}' if inside else ''} {_number(value)}\n"
 
@@ -126,5 +126,5 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _number(value: float) -> str:
+def _number(value: int | float) -> str:
     return f"{value:.10g}"

@@ -14,6 +14,8 @@ from tokengt.data.engines import answer_of, ask_worker, end_worker, start_worker
 from tokengt.serve.problems import Problem
 
 T = TypeVar("T")
+# A busy machine may take so long to start Python and import what is needed.
+_START_SECONDS = 120.0
 
 
 class Readers:
@@ -68,29 +70,18 @@ class Readers:
 
     async def _ask(self, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
         reader = await self._idle.get()
-        late = False
         try:
             if reader is None:
-                reader = _Reader(*self._setup)
+                reader = _Reader()
                 self._readers.add(reader)
-
-            def give_up(process: Any = reader.process) -> None:
-                nonlocal late
-                late = True
-                process.kill()
-
-            loop = asyncio.get_running_loop()
-            timer = loop.call_later(self._seconds, give_up)
-            try:
-                answer: T = await loop.run_in_executor(self._threads, reader.call, work, arguments)
-                return answer
-            finally:
-                timer.cancel()
+                # That it is started is no fault of the request, and not counted as its time.
+                await self._called(reader, _START_SECONDS, *self._setup)
+            return await self._called(reader, self._seconds, work, arguments)
         except ChildProcessError:
             assert reader is not None
             self._readers.discard(reader)
             end_worker(reader.process)
-            reader = None
+            late, reader = reader.late, None
             if late:
                 raise Problem(
                     504, f"{self._what} took longer than {self._seconds:g} seconds; it was given up"
@@ -99,20 +90,28 @@ class Readers:
         finally:
             self._idle.put_nowait(reader)
 
+    async def _called(self, reader: "_Reader", seconds: float, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(seconds, reader.give_up)
+        try:
+            return await loop.run_in_executor(self._threads, reader.call, work, arguments)
+        finally:
+            timer.cancel()
+
 
 class _Reader:
-    """One process, which begins with its setup."""
+    """One process."""
 
-    def __init__(self, setup: Callable[..., object], given: tuple[Any, ...]) -> None:
+    def __init__(self) -> None:
         self.process = start_worker()
-        self._ready = False
-        ask_worker(self.process, "was started", setup, given)
+        self.late = False
 
     def call(self, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-        """To be called by one thread at a time."""
-        if not self._ready:
-            answer_of(self.process, "was started")
-            self._ready = True
-        ask_worker(self.process, "read an input", work, arguments)
-        answer: T = answer_of(self.process, "read an input")
+        """What it answers; to be called by one thread at a time."""
+        ask_worker(self.process, "worked for a request", work, arguments)
+        answer: T = answer_of(self.process, "worked for a request")
         return answer
+
+    def give_up(self) -> None:
+        self.late = True
+        self.process.kill()

@@ -69,7 +69,7 @@ class Service:
         await self._readers.close()
         await self._explainers.close()
 
-    def gauges(self) -> dict[str, tuple[str, float]]:
+    def gauges(self) -> dict[str, tuple[str, int | float]]:
         return {
             "requests_at_work": ("Requests that are being answered now.", self._at_work),
             "requests_waiting": ("Requests that wait for the model now.", len(self.batcher)),
