@@ -13,6 +13,7 @@ pytest.importorskip("uvicorn")
 from tests.serve.client import Running, running
 from tests.workflow.small import molecule_csv, train_small
 from tokengt.inference import Predictor, load
+from tokengt.serve.limits import Limits
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +31,7 @@ def predictor(run: Path) -> Predictor:
 
 @pytest.fixture(scope="session")
 def server(predictor: Predictor, run: Path) -> Iterator[Running]:
-    with running(predictor, folder=run) as started:
+    with running(predictor, Limits(slow_seconds=2.0), folder=run) as started:
         yield started
 
 

@@ -21,7 +21,9 @@ def test_smiles_of_small_drawings() -> None:
     assert smiles_of(ion) == "C[O-]"
 
 
-@pytest.mark.parametrize("text", [*molecules(25)[0], "[NH4+]", "O=[N+]([O-])c1ccccc1", "[Na+].[Cl-]", "CS(=O)(=O)O"])
+@pytest.mark.parametrize(
+    "text", [*molecules(25)[0], "[NH4+]", "O=[N+]([O-])c1ccccc1", "[Na+].[Cl-]", "CS(=O)(=O)O", "[H][H]"]
+)
 def test_a_molecule_that_is_drawn_is_the_same_molecule(text: str) -> None:
     """Laid out and written again, all but stereochemistry is there."""
     laid_out, _ = drawing_of(text)

@@ -30,6 +30,8 @@ from tokengt.serve.static_files import INDEX, read_static
 
 T = TypeVar("T")
 CSV = "text/csv"
+# Every character of an address may take twelve bytes, and all headers together have 64 KiB.
+_LONGEST_IN_ADDRESS = 2000
 # What can be wrong with any request that has a body and makes work.
 _WORKING = (400, 408, 409, 413, 415, 422, 503, 504)
 
@@ -171,7 +173,7 @@ def _add_drawings(app: FastAPI, service: Service) -> None:
         responses=schemas.answers("image/svg+xml", {"type": "string"}, 409, 422, 503, 504),
     )
     async def picture(
-        request: Request, smiles: str = Query(max_length=asking.LONGEST_SMILES), dark: bool = False
+        request: Request, smiles: str = Query(max_length=_LONGEST_IN_ADDRESS), dark: bool = False
     ) -> Response:
         svg = await _within(request, service, service.picture_of(smiles, dark))
         return Response(svg, media_type="image/svg+xml", headers=_PICTURE)

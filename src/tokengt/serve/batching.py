@@ -144,9 +144,9 @@ class Batcher:
             while not first.alone:
                 for job in list(self._queue):
                     fits = not job.alone and job.kind == first.kind and rows + len(job.graphs) <= self._batch_rows
-                    if fits or job.dropped:
+                    if fits:
                         self._queue.remove(job)
-                    if fits and not job.dropped:
+                    if fits and _begun(job):
                         jobs.append(job)
                         rows += len(job.graphs)
                 patience = deadline - time.monotonic()
@@ -159,7 +159,7 @@ class Batcher:
         """The first request that somebody still wants."""
         while self._queue:
             job = self._queue.popleft()
-            if not job.dropped:
+            if _begun(job):
                 return job
         return None
 
@@ -222,6 +222,11 @@ class Batcher:
             if outcome.spread is not None and found.spread is not None:
                 outcome.spread[index] = found.spread
         return Outcome(outcome.values, outcome.spread, refused)
+
+
+def _begun(job: Job) -> bool:
+    """Whether somebody still wants it; from now on its future can no longer be cancelled, only given its result."""
+    return not job.dropped and (job.future.running() or job.future.set_running_or_notify_cancel())
 
 
 def _whole(found: Answered) -> Outcome:

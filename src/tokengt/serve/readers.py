@@ -71,17 +71,13 @@ class Readers:
     async def _ask(self, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
         reader = await self._idle.get()
         try:
-            if reader is None:
-                reader = _Reader()
-                self._readers.add(reader)
-                # That it is started is no fault of the request, and not counted as its time.
-                await self._called(reader, _START_SECONDS, *self._setup)
+            reader = reader or await self._started()
             return await self._called(reader, self._seconds, work, arguments)
         except ChildProcessError:
-            assert reader is not None
-            self._readers.discard(reader)
-            end_worker(reader.process)
-            late, reader = reader.late, None
+            late = reader is not None and reader.late
+            if reader is not None:
+                self._forget(reader)
+                reader = None
             if late:
                 raise Problem(
                     504, f"{self._what} took longer than {self._seconds:g} seconds; it was given up"
@@ -89,6 +85,22 @@ class Readers:
             raise Problem(422, f"{self._what} ended the process that did it; nothing more is known of it") from None
         finally:
             self._idle.put_nowait(reader)
+
+    async def _started(self) -> "_Reader":
+        """A new process, ready. That takes time, which is not counted as that of the request."""
+        reader = _Reader()
+        self._readers.add(reader)
+        try:
+            await self._called(reader, _START_SECONDS, *self._setup)
+        except BaseException:
+            self._forget(reader)
+            raise
+        return reader
+
+    def _forget(self, reader: "_Reader") -> None:
+        self._readers.discard(reader)
+        reader.process.kill()
+        end_worker(reader.process)
 
     async def _called(self, reader: "_Reader", seconds: float, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
         loop = asyncio.get_running_loop()

@@ -47,8 +47,8 @@ class Service:
         self.needs = needs_of(predictor.spec, limits.atoms)
         self.question = prediction_question(predictor, draws)
         self.batcher = Batcher(predictor, self.question, limits.batch_rows, limits.batch_wait, metrics.batch)
-        count = min(_MOST_READERS, available_cores())
-        self._readers = Readers(count, limits.seconds, "reading the input", reading.warm)
+        self._reader_count = min(_MOST_READERS, available_cores())
+        self._readers = Readers(self._reader_count, limits.seconds, "reading the input", reading.warm)
         self._explainers = Readers(
             1, limits.explain_seconds, "the explanation", explaining.prepare, predictor, folder, limits.explain_atoms
         )
@@ -61,7 +61,7 @@ class Service:
         """Start the thread of the model, and what the first request would otherwise wait for."""
         self.batcher.start()
         if self.needs.policy is not None:
-            await self._readers.ask(reading.warm)
+            await asyncio.gather(*(self._readers.ask(reading.warm) for _ in range(self._reader_count)))
 
     async def close(self) -> None:
         """Answer what waits, and end all threads and processes."""

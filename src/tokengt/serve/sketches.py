@@ -7,6 +7,8 @@ sentence for the person who drew or typed.
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, read_molecule
 
 # A drawing is cut off here: nobody draws larger ones by hand.
@@ -90,8 +92,10 @@ def drawing_of(smiles: str, policy: MoleculePolicy = DEFAULT_POLICY) -> tuple[Dr
         bond.GetStereo() != Chem.BondStereo.STEREONONE for bond in molecule.GetBonds()
     )
     Chem.Kekulize(molecule, clearAromaticFlags=True)
-    rdDepictor.NormalizeDepiction(molecule)
+    rdDepictor.StraightenDepiction(molecule)
     places = molecule.GetConformer().GetPositions()
+    if not np.isfinite(places).all():
+        raise ValueError("RDKit finds no places for its atoms")
     # RDKit draws bonds 1.5 long, and its y points upwards.
     atoms = tuple(
         DrawnAtom(atom.GetSymbol(), atom.GetFormalCharge(), round(x / 1.5, 3), round(-y / 1.5, 3))
