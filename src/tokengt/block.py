@@ -1,7 +1,7 @@
 """One block of the Transformer: PreLN attention and MLP over packed sequences of tokens."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention, SoftmaxConfig
 from tokengt.dropout import Dropout
 from tokengt.ragged import Segments
+
+BasisScale = Literal["sum", "mean"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class EncoderConfig:
         norm: LayerNorm before each branch; the paper's proofs have none.
         activation: activation of the MLP.
         sparse_basis_residual: after each block, every row adds the rows linked to it (the sparse equivariant basis).
+        sparse_basis_scale: "sum" adds all of them up, as the paper's equation does; "mean" adds their mean, as a head
+            of attention would that shows this basis, whose rows sum to one. A sum of many rows drowns the row that it
+            is added to.
         incidence: "alternate" masks the first block, the third, and so on: there a token attends only to tokens that
             share a mark with it, and to those without marks, which attend to all. TokenGT gives every token its two
             endpoints as marks, and special tokens none. "never" masks no block.
@@ -55,6 +60,7 @@ class EncoderConfig:
     activation: Literal["gelu", "relu"] = "gelu"
     sparse_basis_residual: bool = False
     incidence: Literal["never", "alternate"] = field(default="never", metadata={"late": True})
+    sparse_basis_scale: BasisScale = field(default="sum", metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.num_layers < 0 or self.num_heads < 1:
@@ -70,6 +76,8 @@ class EncoderConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
         if self.activation not in ("gelu", "relu"):
             raise ValueError(f"activation is {self.activation!r}; expected 'gelu' or 'relu'")
+        if self.sparse_basis_scale not in get_args(BasisScale):
+            raise ValueError(f"sparse_basis_scale is {self.sparse_basis_scale!r}; expected 'sum' or 'mean'")
         if self.incidence not in ("never", "alternate"):
             raise ValueError(f"incidence is {self.incidence!r}; expected 'never' or 'alternate'")
 

@@ -22,6 +22,7 @@ from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.models.passes import Over, Prediction, check_passes, run_passes, summarise
 from tokengt.models.pretrained import CONFIG, WEIGHTS, read_weights, restore
+from tokengt.sparse import SparseRows
 from tokengt.structure.facts import with_facts
 from tokengt.training.processes import Device, DeviceConfig
 from tokengt.training.spec import Descriptors, RunSpec, read_members
@@ -351,8 +352,16 @@ def _overflowing(inputs: Sequence[GraphBatch]) -> Bool[Tensor, " graphs"]:
             (graphs.level_rows("graph"), graphs.graph_features),
         ):
             if features is not None and features.is_floating_point():
-                lost[rows.ids[~(features.abs() <= _LARGEST_INPUT).all(1)].cpu()] = True
+                lost[rows.ids[_too_large(features)].cpu()] = True
     return lost
+
+
+def _too_large(features: Float[Tensor, "rows _"] | SparseRows) -> Bool[Tensor, " rows"]:
+    """Which rows hold a number that float32 cannot compute with."""
+    if not isinstance(features, SparseRows):
+        return ~(features.abs() <= _LARGEST_INPUT).all(1)
+    wrong = ~(features.values.abs() <= _LARGEST_INPUT)
+    return torch.zeros(len(features), dtype=torch.bool).index_fill(0, features.entries.ids[wrong].cpu(), True)
 
 
 def _scattered(values: Float[Tensor, "kept out"], kept: NDArray[np.int64], count: int) -> NDArray[np.float64]:

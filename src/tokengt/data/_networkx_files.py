@@ -19,6 +19,7 @@ from tokengt.data._labelled import LabelledGraphs, Record, assembled
 from tokengt.data.manifest import Attributes
 from tokengt.graph import Graph
 from tokengt.interop.networkx import from_networkx
+from tokengt.sparse import as_dense
 
 _Rows = list[Mapping[str, Any]]
 # What a link says besides its attributes.
@@ -315,7 +316,7 @@ def _of_kind(record: Record, floats: Sequence[str]) -> Record:
 
 def _cast(graph: Graph, nodes: bool, edges: bool) -> Graph:
     dtype = torch.get_default_dtype()
-    x, e = graph.node_features, graph.edge_features
+    x, e = as_dense(graph.node_features), graph.edge_features
     return Graph(
         x if x is None or not nodes else x.to(dtype),
         graph.edge_index,

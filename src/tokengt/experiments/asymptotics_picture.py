@@ -18,9 +18,10 @@ def plot_costs(lines: Sequence[Mapping[str, Any]], file: Path) -> None:
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    on_gpu = any(point["memory_gib"] is not None for line in lines for point in line["points"])
-    panels = [("seconds", "time_exponent", 1000.0, "time of a training step, ms per graph")]
-    panels += [("memory_gib", "memory_exponent", 1024.0, "memory of a training step, MiB per graph")] if on_gpu else []
+    panels = (
+        ("seconds", "time_exponent", 1000.0, "time of a training step, ms per graph"),
+        ("memory_gib", "memory_exponent", 1024.0, "memory of a training step, MiB per graph"),
+    )
     content = io.BytesIO()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()

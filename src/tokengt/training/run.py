@@ -24,13 +24,14 @@ from tokengt.models.pretrained import CONFIG, WEIGHTS, is_untrained_config, writ
 from tokengt.presets import PRETRAINED
 from tokengt.training.card import LINEAR, censored_notes
 from tokengt.training.floor import linear_floor
-from tokengt.training.loop import State, Trainer
+from tokengt.training.loop import Trainer
 from tokengt.training.parts import Parts, cut
 from tokengt.training.processes import without_precision_advice
 from tokengt.training.progress import Progress
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve
 from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
+from tokengt.training.snapshots import State
 from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, is_first_format, read_run, write_run
 from tokengt.training.start import Start
 from tokengt.training.tasks import Task

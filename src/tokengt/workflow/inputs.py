@@ -210,8 +210,7 @@ def _as_asked(store: Store, recipe: Recipe) -> Store:
 
 
 def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
-    if hasattr(data, "edge_index") and not isinstance(data, Sequence):
-        data = [data]
+    data = _as_list(data)
     if not isinstance(data, Sequence):
         raise ValueError(
             f"data is a {type(data).__name__}; expected a file, a store, a DataFrame or a list of PyG graphs"
@@ -237,6 +236,16 @@ def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
         split=labelled.split,
         lines=labelled.lines,
     )
+
+
+def _as_list(data: Any) -> Any:
+    """One PyG graph, or a data set of PyG such as ``Coauthor(...)``, as a list of graphs; anything else as it is."""
+    if isinstance(data, Sequence):
+        return data
+    # A data set that holds a single graph answers for that graph's attributes too, so that it is looked for first.
+    if hasattr(data, "processed_dir") and hasattr(data, "__getitem__"):
+        return [data[place] for place in range(len(data))]
+    return [data] if hasattr(data, "edge_index") else data
 
 
 def _refuse_rejected(found: LabelledGraphs) -> None:

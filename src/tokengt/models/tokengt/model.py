@@ -120,6 +120,7 @@ class TokenGTConfig(ModelConfig):
             "encoder.activation": encoder.activation,
             "encoder.norm": encoder.norm,
             "encoder.sparse_basis_residual": encoder.sparse_basis_residual,
+            "encoder.sparse_basis_scale": encoder.sparse_basis_scale,
             "encoder.incidence": encoder.incidence,
         }
 
