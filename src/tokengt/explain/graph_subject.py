@@ -6,7 +6,7 @@ features, where a model embeds them by our :class:`~tokengt.models.features.Feat
 graph's nodes (and edges) to their own. Descriptors and structure stay as they are along it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,13 +78,13 @@ class GraphSubject(Subject):
 
     @torch.no_grad()
     def without(self, removed: Bool[Tensor, "copies tokens"]) -> Float[Tensor, "copies out"]:
-        found, out = [], 0
+        found = []
         with evaluating(self.model):
             for some in self.chunks(len(removed), gradients=False):
                 rows, copies = self._without(removed[some])
-                out = rows.shape[1]
-                blank = rows.new_full((len(removed[some]), out), torch.nan)
-                found.append(blank.index_copy(0, copies, self.reading(rows)))
+                read = self.reading(rows)
+                blank = read.new_full((len(removed[some]), read.shape[1]), torch.nan)
+                found.append(blank.index_copy(0, copies, read))
         return torch.cat(found)
 
     def _without(
@@ -135,13 +135,26 @@ class GraphSubject(Subject):
         return slopes.new_zeros(len(slopes), len(self.tokens)).index_add(1, places, slopes)
 
     @contextmanager
+    def with_nodes(self, there: Float[Tensor, " nodes"]) -> Iterator[None]:
+        """So much of every node's features is there inside, the rest of them being the mean over all nodes."""
+
+        def blended(module: FeatureEncoder, inputs: Any, embedded: Tensor | None) -> Tensor | None:
+            if embedded is None or module.name != "node_features":
+                return None
+            mean = embedded.mean(0)
+            return mean + there[:, None] * (embedded - mean)
+
+        with self._hooked(blended):
+            yield
+
+    @contextmanager
     def _on_the_path(
         self, copies: GraphBatch, times: Float[Tensor, " points"]
     ) -> Iterator[list[tuple[str, Tensor, Tensor]]]:
         """Whatever the model embeds of features inside is on its way from the mean; gives name, rows, difference."""
         passed: list[tuple[str, Tensor, Tensor]] = []
 
-        def hook(module: FeatureEncoder, inputs: Any, embedded: Tensor | None) -> Tensor | None:
+        def moved(module: FeatureEncoder, inputs: Any, embedded: Tensor | None) -> Tensor | None:
             if embedded is None:
                 return None
             rows = copies.nodes if module.name == "node_features" else copies.edges
@@ -155,6 +168,12 @@ class GraphSubject(Subject):
             passed.append((module.name, leaf, difference))
             return leaf
 
+        with self._hooked(moved):
+            yield passed
+
+    @contextmanager
+    def _hooked(self, hook: Callable[[FeatureEncoder, Any, Tensor | None], Tensor | None]) -> Iterator[None]:
+        """The hook on everything that embeds features of nodes or edges."""
         names = ("node_features", "edge_features")
         encoders = [part for part in self.model.modules() if isinstance(part, FeatureEncoder) and part.name in names]
         if not encoders:
@@ -162,7 +181,7 @@ class GraphSubject(Subject):
             raise ValueError(f"{self._name()} is {why}, so there is no path for gradients; take method 'occlusion'")
         handles = [encoder.register_forward_hook(hook) for encoder in encoders]
         try:
-            yield passed
+            yield
         finally:
             for handle in handles:
                 handle.remove()

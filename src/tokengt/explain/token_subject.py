@@ -60,12 +60,14 @@ class TokenSubject(Subject):
             raise ValueError(f"baseline is {baseline!r}; expected 'mean' or 'zero'")
         self.model, self.batch, self.level, self.reading = model, batch, level, reading
         with torch.no_grad(), evaluating(model):
-            laid_out, terms, self.links = model.input_terms(batch, draw=draw)
-        self.values = laid_out.values
-        self.tokens, self.baseline = tokens_of(model, batch, laid_out), _SENTENCES[baseline]
-        self.ends = laid_out.endpoints
+            self.laid_out, terms, self.links = model.input_terms(batch, draw=draw)
+        self.values, self.ends = self.laid_out.values, self.laid_out.endpoints
+        self.tokens, self.baseline = tokens_of(model, batch, self.laid_out), _SENTENCES[baseline]
         self.special = self.ends[:, 0] < 0
+        # z - z_0 by part and as a whole, and z_0.
         self.parts = self._parts(terms, baseline)
+        self.difference = sum(self.parts.values(), start=torch.zeros_like(self.values))
+        self.start = self.values - self.difference
         self._target = self._read_token(row, batch)
         self.read_from = frozenset() if self._target is None else frozenset({self._target})
 
@@ -109,14 +111,13 @@ class TokenSubject(Subject):
         return torch.cat(found)
 
     def slopes(self, times: Float[Tensor, " points"], output: int) -> Slopes:
-        count, total = len(self.tokens), sum(self.parts.values(), start=torch.zeros_like(self.values))
-        start, times = self.values - total, times.to(self.values)
+        count, times = len(self.tokens), times.to(self.values)
         values: list[Tensor] = []
         by_part: dict[str, list[Tensor]] = {name: [] for name in self.parts}
         with evaluating(self.model), torch.enable_grad():
             for some in self.chunks(len(times), gradients=True):
                 points = len(times[some])
-                rows = (start + times[some, None, None] * total).flatten(0, 1).requires_grad_()
+                rows = (self.start + times[some, None, None] * self.difference).flatten(0, 1).requires_grad_()
                 source = torch.arange(count, device=rows.device).repeat(points)
                 outputs = self._outputs(rows, source, Segments.uniform(points, count, rows.device))[:, output]
                 (gradient,) = torch.autograd.grad(outputs.sum(), rows)

@@ -171,11 +171,7 @@ def _extend(columns: list[_Column], members: list[Any], text: str) -> None:
 
 
 def read_molecule(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
-    """RDKit's molecule of one text as the policy wants it; its atoms and bonds are those of the graph, in its order.
-
-    Raises:
-        ValueError: one sentence: why it cannot be read.
-    """
+    """RDKit's molecule of one text, atoms and bonds ordered as in its graph; a ValueError says why there is none."""
     (molecule,) = _molecules([text], policy, kind)
     if isinstance(molecule, str):
         raise ValueError(molecule)
@@ -293,18 +289,13 @@ def _rows(columns: Sequence[NDArray[Any]], tables: Sequence[_Table]) -> NDArray[
 def _molecules(texts: Sequence[str], policy: MoleculePolicy, kind: TextKind) -> Iterator[Any]:
     """Every text's RDKit molecule, or the reason that there is none, a str."""
     rdkit = _rdkit()
-    parse = _parser(rdkit, kind)
+    parse = rdkit.chem.MolFromSmiles if kind == "smiles" else rdkit.chem.MolFromMolBlock
     with rdkit.base.BlockLogs():
         for text in texts:
             try:
                 yield _read(text, parse, policy, kind)
             except (ValueError, RuntimeError) as error:
                 yield _first_line(str(error))
-
-
-def _parser(rdkit: _RDKit, kind: TextKind) -> Callable[..., Any]:
-    parser: Callable[..., Any] = rdkit.chem.MolFromSmiles if kind == "smiles" else rdkit.chem.MolFromMolBlock
-    return parser
 
 
 def _read(text: str, parse: Callable[..., Any], policy: MoleculePolicy, kind: TextKind) -> Any:

@@ -12,6 +12,8 @@ from tokengt.interop.depiction import Depiction
 
 # Digits of a coordinate, in bond lengths: a hundredth of a pixel.
 _DIGITS = 3
+# Nodes have circles with numbers in them, which need more room than atoms.
+_STEP = 1.7
 
 
 def draw_molecule(depiction: Depiction) -> dict[str, Any]:
@@ -24,7 +26,7 @@ def draw_graph(num_nodes: int, edges: Int[NDArray[Any], "2 edges"]) -> dict[str,
     """Nodes, and one line for every two that an edge joins, whatever its direction."""
     pairs = sorted({(min(u, v), max(u, v)) for u, v in zip(*edges.tolist(), strict=True)}) if edges.size else []
     lines = [{"begin": u, "end": v} for u, v in pairs]
-    return {"kind": "graph", "nodes": _places(spring_layout(num_nodes, edges)), "lines": lines}
+    return {"kind": "graph", "nodes": _places(_STEP * spring_layout(num_nodes, edges)), "lines": lines}
 
 
 def _places(places: Places) -> list[dict[str, float]]:

@@ -10,16 +10,12 @@ from tokengt.explain.attributions import Attribution
 from tokengt.explain.explanation import AttentionSummary, Explanation
 from tokengt.explain.page import words
 from tokengt.explain.page.drawing import draw_graph, draw_molecule
+from tokengt.explain.page.numbers import as_numbers
 from tokengt.explain.page.packing import pack_maps
 from tokengt.explain.patterns import Column
 from tokengt.explain.profile import EquivarianceProfile
 from tokengt.explain.tokens import EDGE, NODE, Tokens
 from tokengt.interop.depiction import depict
-
-_NOTES = (
-    "Attention shows where a model looks and not why it predicts what it does; the methods for what moved the "
-    "prediction are better founded, and still describe the model, not chemistry or the world.",
-)
 
 
 def view(explanation: Explanation, others: Sequence[Explanation] = ()) -> dict[str, Any]:
@@ -28,7 +24,7 @@ def view(explanation: Explanation, others: Sequence[Explanation] = ()) -> dict[s
     return {
         "title": _title(explanation),
         "facts": _facts(explanation),
-        "words": _words(molecule),
+        "words": words.graph_words(molecule),
         "prediction": _prediction(explanation),
         "graph": _graph(explanation),
         "tokens": _tokens(explanation.tokens),
@@ -36,7 +32,7 @@ def view(explanation: Explanation, others: Sequence[Explanation] = ()) -> dict[s
         "attribution": _attribution(explanation, others),
         "distance": _distance(explanation),
         "patterns": _patterns(explanation, molecule),
-        "notes": list(_NOTES),
+        "notes": [words.NOT_CAUSES],
     }
 
 
@@ -52,19 +48,14 @@ def _facts(explanation: Explanation) -> list[str]:
     nodes, edges = ("atoms", "bonds") if explanation.molecule is not None else ("nodes", "edges")
     counts = f"{graph.num_nodes:,} {nodes}, {len(explanation.tokens.edges):,} tokens of {edges}"
     facts = [counts, explanation.model]
-    if explanation.source and explanation.source != _title(explanation):
+    named = explanation.molecule is not None and explanation.source.startswith("SMILES ")
+    if explanation.source and explanation.source != _title(explanation) and not named:
         facts.insert(0, explanation.source)
     if explanation.level != "graph":
         facts.insert(0, f"{explanation.level} {explanation.row}")
     if explanation.members > 1:
         facts.append(f"mean of {explanation.members} models; attention is that of the first")
     return facts
-
-
-def _words(molecule: bool) -> dict[str, str]:
-    if molecule:
-        return {"node": "atom", "nodes": "atoms", "edge": "bond", "edges": "bonds"}
-    return {"node": "node", "nodes": "nodes", "edge": "edge", "edges": "edges"}
 
 
 def _prediction(explanation: Explanation) -> dict[str, Any]:
@@ -137,7 +128,7 @@ def _method(name: str, by_output: Sequence[Attribution | None]) -> dict[str, Any
         "name": words.METHOD_NAMES[name],
         "sentence": words.method_sentence(first),
         "one_sided": name in ("rollout", "attention"),
-        "values": [None if each is None else _numbers(each.scores) for each in by_output],
+        "values": [None if each is None else as_numbers(each.scores) for each in by_output],
         "notes": [None if each is None else words.method_notes(each) for each in by_output],
     }
 
@@ -148,8 +139,8 @@ def _distance(explanation: Explanation) -> dict[str, Any]:
         return {"missing": reason or "This model has no layer that attends."}
     usual = explanation.usual
     return {
-        "graph": _numbers(explanation.distance),
-        "usual": None if usual is None else _numbers(usual.distance),
+        "graph": as_numbers(explanation.distance),
+        "usual": None if usual is None else as_numbers(usual.distance),
         "usual_words": None if usual is None else usual_words(usual),
         "note": explanation.missing.get("usual"),
     }
@@ -173,10 +164,10 @@ def patterns_view(graphs: Sequence[tuple[str, EquivarianceProfile]], molecule: b
         "graphs": [
             {
                 "name": name,
-                "shares": _numbers(profile.shares),
-                "mass": _numbers(profile.mass),
-                "on_rows": _numbers(_padded(profile.on_rows, len(profile.columns))),
-                "read": _numbers(profile.read_shares),
+                "shares": as_numbers(profile.shares),
+                "mass": as_numbers(profile.mass),
+                "on_rows": as_numbers(_padded(profile.on_rows, len(profile.columns))),
+                "read": as_numbers(profile.read_shares),
             }
             for name, profile in graphs
         ],
@@ -184,7 +175,7 @@ def patterns_view(graphs: Sequence[tuple[str, EquivarianceProfile]], molecule: b
 
 
 def usual_words(usual: AttentionSummary) -> str:
-    return f"mean over {usual.graphs:,} graphs of {usual.part}"
+    return f"mean over {usual.graphs:,} graphs of the {usual.part}"
 
 
 def _column(column: Column, molecule: bool) -> dict[str, str]:
@@ -196,9 +187,3 @@ def _padded(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
     """Columns that a table does not have, as unknown."""
     missing = np.full((*values.shape[:-1], width - values.shape[-1]), np.nan)
     return np.concatenate([values, missing], -1)
-
-
-def _numbers(values: NDArray[np.float64]) -> Any:
-    """Nested lists with null for what is no number, which JSON cannot write."""
-    unknown = ~np.isfinite(values)
-    return np.where(unknown, None, values.astype(object)).tolist() if unknown.any() else values.tolist()

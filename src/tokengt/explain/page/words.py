@@ -12,13 +12,10 @@ METHOD_NAMES = {
     "rollout": "Attention roll-out",
     "attention": "Attention of the last layer",
 }
-_ROLES = {
-    "self": "the token itself",
-    "neighbour": "tokens that share a node with it",
-    "global": "tokens that share no node with it",
-    "special": "a special token",
-    "left over": "no pattern: unevenly within them",
-}
+NOT_CAUSES = (
+    "Attention shows where a model looks and not why it predicts what it does. The methods for what moved a prediction "
+    "are better founded, and still describe the model, not chemistry or the world."
+)
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -36,7 +33,14 @@ def prediction_text(value: float, unit: str) -> str:
 
 
 def spread_text(value: float, unit: str) -> str:
-    return f"{100 * value:.1f} %" if unit == "probability" else number(value, 2)
+    return f"{number(100 * value, 2)} %" if unit == "probability" else number(value, 2)
+
+
+def graph_words(molecule: bool) -> dict[str, str]:
+    """What nodes and edges are called."""
+    if molecule:
+        return {"node": "atom", "nodes": "atoms", "edge": "bond", "edges": "bonds"}
+    return {"node": "node", "nodes": "nodes", "edge": "edge", "edges": "edges"}
 
 
 def of_graph(text: str, molecule: bool) -> str:
@@ -125,7 +129,3 @@ def column_sentence(column: Column) -> str:
         return f"{subject} attends to itself."
     target = keys if query in ("node", "edge") else f"tokens of nodes {keys}"
     return f"{subject} attends evenly to {target}."
-
-
-def role_sentence(role: str) -> str:
-    return _ROLES[role]

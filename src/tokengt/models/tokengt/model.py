@@ -200,6 +200,21 @@ class TokenGT(Model):
         """
         packed = as_batch(batch)
         tokens, plan, links = self._tokens(packed, node_ids, generator, draw)
+        return self._read(tokens, plan, links, packed, pairs)
+
+    def from_tokens(self, batch: Any, tokens: TokenBatch) -> Float[Tensor, "rows out"]:
+        """Predict from tokens of these graphs whose values may be others than :meth:`input_terms` gave."""
+        packed = as_batch(batch)
+        return self._read(tokens, self._plan(tokens), self._links(packed, tokens), packed, None)
+
+    def _read(
+        self,
+        tokens: TokenBatch,
+        plan: AttentionPlan,
+        links: RowLinks | None,
+        packed: GraphBatch,
+        pairs: Tensor | None,
+    ) -> Float[Tensor, "rows out"]:
         # The last block computes only the rows that the head reads, which leaves out most of its tokens.
         rows = self.head.rows(tokens)
         values = self.encoder(tokens.values, plan, links, rows)
@@ -347,9 +362,11 @@ class TokenGT(Model):
         tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
         # Computed and cached here, because compiled code would break its graph to compute it.
         _ = batch.nodes.ids
+        return tokens, self._plan(tokens), self._links(batch, tokens)
+
+    def _plan(self, tokens: TokenBatch) -> AttentionPlan:
         marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()
-        plan = self.encoder.plan(tokens.segments, marks)
-        return tokens, plan, self._links(batch, tokens)
+        return self.encoder.plan(tokens.segments, marks)
 
     def _identified(
         self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int

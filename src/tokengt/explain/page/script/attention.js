@@ -38,9 +38,9 @@ class AttentionPanel {
   }
 
   underDrawing() {
-    if (this.data.graph.kind !== "molecule") return this.scale;
+    const numbers = checkbox("numbers of atoms", true, (shown) => this.drawing.showNumbers(shown));
     this.drawing.showNumbers(true);
-    return html("div", { class: "under" }, this.scale, checkbox("numbers of atoms", true, (shown) => this.drawing.showNumbers(shown)));
+    return html("div", { class: "under" }, this.scale, this.data.graph.kind === "molecule" ? numbers : null);
   }
 
   controlsOf() {

@@ -3,6 +3,8 @@
 const APART = 0.15;
 // Bonds end before what is written at an atom.
 const ROOM = 0.27;
+// The circle of a node that is no atom.
+const NODE = 0.26;
 
 function bondShapes(bond, nodes) {
   const [begin, end] = [nodes[bond.begin], nodes[bond.end]];
@@ -19,7 +21,9 @@ function bondShapes(bond, nodes) {
 function edgeShapes(edge, nodes) {
   if (edge.begin === edge.end) return [];
   const [begin, end] = [nodes[edge.begin], nodes[edge.end]];
-  return [shape("line", { class: "edge", x1: begin.x, y1: begin.y, x2: end.x, y2: end.y })];
+  const { ux, uy } = directionOf(begin, end);
+  const ends = { x1: begin.x + ux * NODE, y1: begin.y + uy * NODE, x2: end.x - ux * NODE, y2: end.y - uy * NODE };
+  return [shape("line", { class: "edge", ...ends })];
 }
 
 function directionOf(begin, end) {
@@ -83,7 +87,7 @@ function wave({ x1, y1, x2, y2, ux, uy }) {
 function nodeLabel(kind, node, place) {
   if (kind !== "molecule") {
     const label = shape("text", { x: node.x, y: node.y, class: "small" }, String(place));
-    return [shape("circle", { class: "node", cx: node.x, cy: node.y, r: 0.26, "fill-opacity": 0 }), label];
+    return [shape("circle", { class: "node", cx: node.x, cy: node.y, r: NODE, "fill-opacity": 0 }), label];
   }
   if (!node.written) return [];
   const half = 0.16 * node.symbol.length;

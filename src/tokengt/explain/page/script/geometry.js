@@ -72,11 +72,18 @@ function numberPlaces({ nodes, lines }) {
     angles[end].push(angle + Math.PI);
   }
   return nodes.map((node, place) => {
-    // Hydrogens take the room beside the atom, and its number goes below.
-    const angle = node.hydrogens || node.charge ? Math.PI / 2 : widestGap(angles[place]);
-    const away = node.written ? 0.4 : 0.32;
+    // Hydrogens take the room beside the atom, and its number goes above or below.
+    const beside = node.hydrogens || node.charge;
+    const angle = beside ? furthest([Math.PI / 2, -Math.PI / 2], angles[place]) : widestGap(angles[place]);
+    const away = node.written ? 0.42 : 0.32;
     return { x: node.x + away * Math.cos(angle), y: node.y + away * Math.sin(angle) };
   });
+}
+
+/** The one of some angles that is furthest from all others. */
+function furthest(options, others) {
+  const nearest = (angle) => Math.min(...others.map((other) => Math.abs(Math.atan2(Math.sin(angle - other), Math.cos(angle - other)))), Math.PI);
+  return options.reduce((best, angle) => (nearest(angle) > nearest(best) + 1e-6 ? angle : best));
 }
 
 /** The middle of the widest gap between angles. */
@@ -96,9 +103,9 @@ function boundsOf(points) {
 }
 
 /** What is seen of the plane: all of the drawing, and never so little that a few atoms become huge. */
-function viewOf(graph, places) {
+function viewOf(graph, places, [least, lowest]) {
   const { left, right, top, bottom } = boundsOf([...graph.nodes, ...places]);
-  const [width, height] = [Math.max(right - left + 2, 9), Math.max(bottom - top + 1.7, 5.6)];
+  const [width, height] = [Math.max(right - left + 2, least), Math.max(bottom - top + 1.7, lowest)];
   return [(left + right - width) / 2, (top + bottom - height) / 2, width, height];
 }
 

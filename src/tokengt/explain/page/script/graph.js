@@ -1,10 +1,13 @@
 // The drawing of a graph: lines and labels that stay, and marks behind them that say a number for every token.
 
 class GraphDrawing {
-  /** @param onPick called with the token that a person clicks or goes to by the arrow keys; none: nothing is picked. */
-  constructor(graph, tokens, label, onPick = null) {
+  /**
+   * @param onPick called with the token that a person clicks or goes to by the arrow keys; none: nothing is picked.
+   * @param least how many bond lengths are seen at least, in width and in height.
+   */
+  constructor(graph, tokens, label, onPick = null, least = [9, 5.6]) {
     Object.assign(this, { graph, tokens, onPick, places: tokenPlaces(graph, tokens) });
-    this.svg = shape("svg", { class: "graph", viewBox: viewOf(graph, this.places).join(" "), role: "group", "aria-label": label });
+    this.svg = shape("svg", { class: "graph", viewBox: viewOf(graph, this.places, least).join(" "), role: "group", "aria-label": label });
     this.layers = ["marks", "lines", "labels", "numbers", "arcs", "rings", "picks"].map((name) => shape("g", { class: name }));
     this.svg.append(...this.layers);
     this.layer = Object.fromEntries(this.layers.map((layer) => [layer.getAttribute("class"), layer]));

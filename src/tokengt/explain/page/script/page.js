@@ -54,20 +54,8 @@ function drawTop() {
   );
 }
 
-function build() {
-  const main = document.getElementById("main");
-  for (const [id, title, Panel] of PANELS) {
-    if (data[id].missing) main.append(missing(id, title, data[id].missing));
-    else {
-      panels.push(new Panel(data, pick));
-      main.append(panels[panels.length - 1].element);
-    }
-  }
-  document.getElementById("bottom").replaceChildren(...data.notes.map((note) => html("p", {}, note)));
-}
-
 drawTop();
-build();
+panels.push(...buildPanels(PANELS, data, pick));
 onScheme(() => pick({}));
 pick({});
 // For whoever wants the numbers: in the console, tokengt.weights.of(layer, head) and tokengt.data.

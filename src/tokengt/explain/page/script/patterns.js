@@ -70,7 +70,7 @@ class PatternsPanel {
     const heads = values[0].length;
     const narrow = heads > 12;
     const grid = html("div", { class: "heads", role: "grid", "aria-label": "Heads by their strongest pattern" });
-    grid.style.gridTemplateColumns = `auto repeat(${heads}, ${narrow ? "26px" : "minmax(64px, 90px)"})`;
+    grid.style.gridTemplateColumns = `auto repeat(${heads}, minmax(${narrow ? 15 : 62}px, 1fr))`;
     values.forEach((row, layer) => {
       const cells = row.map((shares, head) => this.cell(shares, layer, head, narrow));
       grid.append(html("div", { role: "row" }, html("span", { role: "rowheader" }, `layer ${layer + 1}`), ...cells));
@@ -122,22 +122,10 @@ class PatternsPanel {
   }
 
   row(shares, head) {
-    const cells = shares.map((share) => {
-      const cell = html("td", {}, share === null ? "–" : (100 * share).toFixed(0));
-      cell.style.background = colour("map", share ?? 0);
-      cell.style.color = inkOn("map", share ?? 0);
-      return cell;
-    });
     const chosen = String(this.state.head === head);
-    return html("tr", { "data-pick": head, "aria-selected": chosen, click: () => this.pick({ head }) }, html("th", { scope: "row" }, `${head + 1}`), ...cells);
+    const name = html("th", { scope: "row" }, `${head + 1}`);
+    return html("tr", { "data-pick": head, "aria-selected": chosen, click: () => this.pick({ head }) }, name, ...shares.map((share) => shadedCell(share)));
   }
-}
-
-/** The head of a narrow column: its name is written upwards, and all of them have room for the longest. */
-function slanted(name, sentence, columns) {
-  const head = html("th", { scope: "col", class: "slanted", title: sentence }, html("span", {}, name));
-  head.style.height = `${24 + 5.6 * Math.max(...columns.map((column) => column.name.length))}px`;
-  return head;
 }
 
 function legendOfRoles(columns) {

@@ -44,9 +44,8 @@ class Plot {
       shape("line", { class: "axis", x1: left, x2: right, y1: this.py(at), y2: this.py(at) }),
       shape("text", { x: left - 8, y: this.py(at) + 4, "text-anchor": "end" }, text),
     ]);
-    const columns = (this.x.ticks || ticksOf(this.x.low, this.x.high, Math.max(2, Math.floor((right - left) / 90)))).map(({ at, text }) =>
-      shape("text", { x: this.px(at), y: bottom + 18, "text-anchor": "middle" }, text),
-    );
+    const along = this.x.ticks || ticksOf(this.x.low, this.x.high, Math.max(2, Math.floor((right - left) / 90)));
+    const columns = fitting(along, right - left).map(({ at, text }) => shape("text", { x: this.px(at), y: bottom + 18, "text-anchor": "middle" }, text));
     return [
       ...rows,
       ...columns,
@@ -111,6 +110,13 @@ function ticksOf(low, high, count) {
     found.push({ at: place * step, text: number(place * step, 6) });
   }
   return found;
+}
+
+/** Every tick, or every other one and so on, where their words would run into each other. */
+function fitting(ticks, width) {
+  const longest = Math.max(...ticks.map(({ text }) => text.length), 1);
+  const every = Math.ceil((ticks.length * (7 * longest + 8)) / width);
+  return ticks.filter((_, place) => place % every === 0);
 }
 
 /** A range that holds all numbers, with some air. */

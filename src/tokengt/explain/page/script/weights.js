@@ -1,7 +1,5 @@
 // Attention weights, read back from what the page carries: bytes that count steps of a row's largest weight.
 
-const MEAN = -1;
-
 class Weights {
   constructor(packed) {
     this.packed = packed;
