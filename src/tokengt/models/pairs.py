@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.ragged import Bucket, Segments, interleave, into_buckets, out_of_buckets, reorder
-from tokengt.structure.distances import LONGEST, check_pairs
+from tokengt.structure.distances import check_pairs
 
 
 @final
@@ -165,12 +165,6 @@ def biased_attention(
         weights = F.dropout(scores.softmax(-1), dropout)
         out.append(weights.to(value.dtype) @ value)
     return out_of_heads(out, pairs.tokens)
-
-
-def check_distance(most: int) -> None:
-    """Refuse a ``max_distance`` that is longer than distances are kept."""
-    if not 1 <= most <= LONGEST:
-        raise ValueError(f"max_distance is {most}; expected 1 to {LONGEST}")
 
 
 def feed_forward(dim: int, hidden: int, activation: nn.Module) -> nn.Sequential:
