@@ -123,6 +123,31 @@ def walks(*, large: bool = False) -> TokenGTConfig:
     )
 
 
+def nodes(*, large: bool = False) -> TokenGTConfig:
+    """For the nodes of one large graph: FAVOR+, one token per undirected edge, eigenvectors of both ends, sparse basis.
+
+    2 layers x 64 for a laptop, 256 wide if ``large``. Signs of eigenvectors are fixed when it is fitted to one graph.
+    """
+    dim = 256 if large else 64
+    return TokenGTConfig(
+        dim=dim,
+        tokens=TokensConfig(layout="undirected", graph_token=False, feature_dropout=0.5),
+        identifiers=LaplacianIds(dim=64, which="both_ends"),
+        encoder=EncoderConfig(
+            num_layers=2,
+            num_heads=4,
+            mlp_dim=2 * dim,
+            attention=FavorConfig(),
+            mlp_dropout=0.3,
+            residual_dropout=0.3,
+            input_norm=True,
+            sparse_basis_residual=True,
+            sparse_basis_scale="mean",
+        ),
+        head=HeadConfig(level="node"),
+    )
+
+
 def without_identifiers(config: TokenGTConfig) -> TokenGTConfig:
     """The same Transformer without node and type identifiers: it cannot tell which nodes an edge joins."""
     return replace(config, identifiers=NoIds(), tokens=replace(config.tokens, type_ids=False))
@@ -226,6 +251,8 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "regression-lap": lambda: regression("laplacian"),
     "regression-orf": lambda: regression("orf"),
     "regression-performer": regression_performer,
+    "nodes": nodes,
+    "nodes-large": partial(nodes, large=True),
     "transformer": lambda: without_identifiers(small()),
     "gcn": partial(message_passing, "gcn"),
     "gcn-vn": partial(message_passing, "gcn", virtual_node=True),
