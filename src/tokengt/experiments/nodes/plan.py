@@ -129,6 +129,10 @@ class Plan:
     def candidates(self, pair: Pair) -> dict[str, ModelConfig]:
         return pair.system.searched(self.config.search, self.config.width)
 
+    def asks_for_facts(self, pair: Pair) -> bool:
+        """Whether some model of a system needs to know more of a graph than what its file says."""
+        return any(model.facts() for model in self.candidates(pair).values())
+
     def file(self, pair: Pair, candidate: str, run: int) -> Path:
         return self.home / "cells" / pair.name / candidate / f"run-{run}.json"
 

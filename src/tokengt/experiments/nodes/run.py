@@ -62,10 +62,11 @@ class Tasks:
     def __init__(self, plan: Plan, pairs: list[Pair], environment: dict[str, str], say: Say) -> None:
         self.plan, self.environment, self.say = plan, environment, say
         left = [pair for pair in pairs if not plan.is_finished(pair)]
-        graphs = list(dict.fromkeys(pair.graph.name for pair in left))
-        self.waiting = [Task(name) for name in graphs] + [Task(pair.graph.name, pair.system.name) for pair in left]
+        asking = dict.fromkeys(pair.graph.name for pair in left if plan.asks_for_facts(pair))
+        self.waiting = [Task(name) for name in asking] + [Task(pair.graph.name, pair.system.name) for pair in left]
         self.total = len(left)
-        self.known: set[str] = set()
+        # Graphs of which all is known that somebody asks for.
+        self.known = {pair.graph.name for pair in left} - set(asking)
         self.at_work: list[Work[Task]] = []
         self.failed: dict[str, str] = {}
 
