@@ -34,6 +34,8 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "TokensConfig.feature_dropout": SHARE,
     "FeatureSpec.width": MORE,
     **{f"StructureConfig.{name}": ([-1, 1025], [0, 1024]) for name in ("walks", "eigenpairs")},
+    **{f"ProofHeads.{name}": MORE for name in ("layers", "incidence", "neighbours")},
+    "ProofHeads.sharpness": ([0.0, -1.0, math.inf, math.nan], [0.01]),
     "LaplacianIds.dropout": SHARE,
     **{f"{kind}.dim": COUNT for kind in ("OrfIds", "LaplacianIds", "NearOrthonormalIds", "RandomIds")},
     **{f"{kind}.dim": COUNT for kind in ("FirstOrderOrfIds", "FirstOrderRandomIds")},

@@ -11,7 +11,8 @@ from tokengt.models.features import multi_hot
 from tokengt.models.tokengt.identifiers import Identifiers, identifiers_of_kind, identify
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokenKind
 from tokengt.structure.laplacian import laplacian_fact
-from tokengt.structure.tuples import bell_number, equality_patterns, growth_strings, merge_directions, with_merged_edges
+from tokengt.structure.patterns import bell_number, growth_strings
+from tokengt.structure.tuples import equality_patterns, merge_directions, with_merged_edges
 
 DIM, ID = 7, 4
 

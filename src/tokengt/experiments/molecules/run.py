@@ -94,7 +94,7 @@ class Trainings:
             decided = self.plan.decided(job)
             if decided is None:
                 self.ended.add(job.name)
-                self.failed.setdefault(job.system.name, f"{job.system.start}, which it goes on with, has no result")
+                self.failed.setdefault(job.system.name, _nothing_before(job))
             elif self.plan.found(decided) is not None:
                 self.ended.add(job.name)
             else:
@@ -122,3 +122,10 @@ class Trainings:
 
     def _seconds(self, job: Job) -> float:
         return 60 * self.plan.minutes(job) + self.beside
+
+
+def _nothing_before(job: Job) -> str:
+    """Why a training cannot be begun, where what it needs came to nothing."""
+    if job.system.start is not None:
+        return f"{job.system.start}, which it goes on with, has no result"
+    return "none of its recipes has a validation metric"

@@ -34,6 +34,7 @@ from tokengt.models.tokengt.identifiers import (
 )
 from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.orthogonal import orthogonal_random_features
+from tokengt.models.tokengt.proof_heads import ProofHeads, begin_with_proof_heads
 from tokengt.models.tokengt.structure import StructureConfig
 from tokengt.models.tokengt.tokens import SparseBasis, TokenBatch, Tokenizer, TokensConfig
 from tokengt.ragged import Segments
@@ -55,6 +56,7 @@ class TokenGTConfig(ModelConfig):
         head: what is predicted.
         domain: the inputs that written weights are right for, and all others are refused; None for trained ones.
         structure: stronger inputs than the paper's: random walks, eigenpairs, degrees; none by default.
+        proof_heads: heads that begin as the maps of the paper's proofs; none by default.
         sparse_basis: with ``encoder.sparse_basis_residual``, "nodes" read the tokens of their edges (X_ii adds X_ij for
             all j) as in the paper's last experiment; with "both", an edge reads its nodes as well (X_ij adds X_ii and
             X_jj), so that what is known of a node reaches its neighbours within two layers.
@@ -68,6 +70,7 @@ class TokenGTConfig(ModelConfig):
     head: HeadConfig = field(default_factory=HeadConfig)
     domain: Domain | None = field(default=None, metadata={"late": True})
     structure: StructureConfig = field(default=StructureConfig(), metadata={"late": True})
+    proof_heads: ProofHeads = field(default=ProofHeads(), metadata={"late": True})
     sparse_basis: SparseBasis = field(default="nodes", metadata={"late": True})
 
     def __post_init__(self) -> None:
@@ -193,6 +196,8 @@ class TokenGT(Model):
         if config.domain is not None:
             self.tokenizer.register_forward_pre_hook(DomainGuard(config.domain, config.tokens.order))
         initialise(self)
+        if config.proof_heads.layers:
+            begin_with_proof_heads(config.proof_heads, self.tokenizer, self.encoder)
 
     def forward(
         self,

@@ -19,7 +19,8 @@ from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers, NoIds
 from tokengt.models.tokengt.structure import StructureConfig, StructureEncoder
 from tokengt.ragged import Segments, interleave, reorder, segment_sum
-from tokengt.structure.tuples import bell_number, equality_patterns, merge_directions
+from tokengt.structure.patterns import bell_number
+from tokengt.structure.tuples import equality_patterns, merge_directions
 
 # Which tokens read others by the sparse equivariant basis: nodes their edges, or edges their nodes as well.
 SparseBasis = Literal["nodes", "both"]
@@ -201,7 +202,7 @@ class Tokenizer(nn.Module):
         specials = config.graph_token + config.null_token
         self.special_tokens = nn.Parameter(torch.zeros(specials, dim)) if specials else None
         # First-order identifiers come one per token, so there is nothing to concatenate or to pool.
-        per_node = not (isinstance(identifiers, NoIds) or identifiers.first_order)
+        self.names_nodes = per_node = not (isinstance(identifiers, NoIds) or identifiers.first_order)
         pools = per_node and (config.layout == "undirected" or config.hyperedges)
         if config.pool_mlp and not pools:
             raise ValueError(
