@@ -123,10 +123,11 @@ def walks(*, large: bool = False) -> TokenGTConfig:
     )
 
 
-def nodes(*, large: bool = False) -> TokenGTConfig:
-    """For the nodes of one large graph: FAVOR+, one token per undirected edge, eigenvectors of both ends, sparse basis.
+def nodes(*, large: bool = False, exact: bool = False) -> TokenGTConfig:
+    """For the nodes of one graph: FAVOR+, one token per undirected edge, eigenvectors of both ends, sparse basis.
 
-    2 layers x 64 for a laptop, 256 wide if ``large``. Signs of eigenvectors are fixed when it is fitted to one graph.
+    2 layers x 64 for a laptop, 256 wide if ``large``; ``exact`` attends by softmax, for a small graph. Signs of
+    eigenvectors are fixed when it is fitted to one graph.
     """
     dim = 256 if large else 64
     return TokenGTConfig(
@@ -137,7 +138,7 @@ def nodes(*, large: bool = False) -> TokenGTConfig:
             num_layers=2,
             num_heads=4,
             mlp_dim=2 * dim,
-            attention=FavorConfig(),
+            attention=SoftmaxConfig() if exact else FavorConfig(),
             mlp_dropout=0.3,
             residual_dropout=0.3,
             input_norm=True,
@@ -241,6 +242,9 @@ def gps(paper: bool = False) -> GpsConfig:
     return GpsConfig(dim=384, num_layers=10, num_heads=16, **_molecules())
 
 
+# Those that are chosen by themselves where all labels are of the nodes of one graph.
+NODES, NODES_EXACT = "nodes", "nodes-exact"
+NODE_PRESETS = (NODES, NODES_EXACT)
 # What `tokengt train --preset` takes. A name that ends in -paper is the model of a paper in its published size, and the
 # name without it a model of this kind for a laptop. Presets of a single experiment, such as basis(), are not offered.
 PRESETS: dict[str, Callable[[], ModelConfig]] = {
@@ -251,7 +255,8 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "regression-lap": lambda: regression("laplacian"),
     "regression-orf": lambda: regression("orf"),
     "regression-performer": regression_performer,
-    "nodes": nodes,
+    NODES: nodes,
+    NODES_EXACT: partial(nodes, exact=True),
     "nodes-large": partial(nodes, large=True),
     "transformer": lambda: without_identifiers(small()),
     "gcn": partial(message_passing, "gcn"),

@@ -15,6 +15,7 @@ from tokengt.data import engines
 from tokengt.data.cells import number_label
 from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
+from tokengt.data.node_tables import NodeFiles
 from tokengt.data.prepare import in_table, none_readable, survey
 from tokengt.data.progress import progress_bar, say
 from tokengt.data.shards import Rejected, ShardArrays, ShardRecipe, convert_shard
@@ -130,6 +131,7 @@ def _predicted(
         level=spec.level,
         policy=spec.molecules or Recipe().policy,
         attributes=spec.attributes,
+        tables=spec.tables if isinstance(data, NodeFiles) else None,
     )
     if is_file:
         return _of_table(predictor, Path(data), recipe, workers)
@@ -254,7 +256,10 @@ def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
 
 def _present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the run's targets that the data has; all of them, where only reading it tells."""
-    if isinstance(data, Store):
+    if isinstance(data, NodeFiles):
+        data.check()
+        found, what, kind = open_table(data.nodes).columns, str(data.nodes), "columns"
+    elif isinstance(data, Store):
         found, what, kind = data.manifest.target_names, "the store", "targets"
     elif hasattr(data, "columns"):
         found, what, kind = tuple(map(str, data.columns)), "the table", "columns"
