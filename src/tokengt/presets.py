@@ -16,7 +16,7 @@ from tokengt.models.graphormer import GraphormerConfig
 from tokengt.models.grpe import GrpeConfig
 from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig, MessagePassingConfig
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import LaplacianIds, NoIds, OrfIds
+from tokengt.models.tokengt.identifiers import LaplacianIds, NearOrthonormalIds, NoIds, OrfIds
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.structure import StructureConfig
 from tokengt.models.tokengt.tokens import TokensConfig
@@ -123,17 +123,20 @@ def walks(*, large: bool = False) -> TokenGTConfig:
     )
 
 
-def nodes(*, large: bool = False, exact: bool = False) -> TokenGTConfig:
+def nodes(*, large: bool = False, exact: bool = False, inductive: bool = False) -> TokenGTConfig:
     """For the nodes of one graph: FAVOR+, one token per undirected edge, eigenvectors of both ends, sparse basis.
 
     2 layers x 64 for a laptop, 256 wide if ``large``; ``exact`` attends by softmax, for a small graph. Signs of
-    eigenvectors are fixed when it is fitted to one graph.
+    eigenvectors are fixed when it is fitted to one graph, so that it knows where each node lies in it; eigenvectors of
+    another graph would say something else. ``inductive`` is for predicting other graphs than the one it is trained on:
+    its identifiers are random signs, new ones at every step, and edges read their nodes as well.
     """
     dim = 256 if large else 64
     return TokenGTConfig(
         dim=dim,
         tokens=TokensConfig(layout="undirected", graph_token=False, feature_dropout=0.5),
-        identifiers=LaplacianIds(dim=64, which="both_ends"),
+        identifiers=NearOrthonormalIds(dim=64) if inductive else LaplacianIds(dim=64, which="both_ends"),
+        sparse_basis="both" if inductive else "nodes",
         encoder=EncoderConfig(
             num_layers=2,
             num_heads=4,
@@ -258,6 +261,7 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
     NODES: nodes,
     NODES_EXACT: partial(nodes, exact=True),
     "nodes-large": partial(nodes, large=True),
+    "nodes-inductive": partial(nodes, inductive=True),
     "transformer": lambda: without_identifiers(small()),
     "gcn": partial(message_passing, "gcn"),
     "gcn-vn": partial(message_passing, "gcn", virtual_node=True),
