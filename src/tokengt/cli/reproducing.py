@@ -48,6 +48,14 @@ def _add_reproduce(verbs: Any) -> None:
     _add_molecules(experiments)
     _add_nodes(experiments)
     _add_asymptotics(experiments)
+    capacity = experiments.add_parser(
+        "capacity",
+        help="how many nodes near-orthonormal identifiers of so many dimensions hold before basis maps fail",
+        description="Random signs in the heads of Lemma 1, on random sparse graphs. Writes table.json, table.md and "
+        "capacity.png; some minutes on a CPU.",
+    )
+    _options(capacity, "capacity", "dims=16,32, sizes=100,1000, queries=64, ...")
+    capacity.set_defaults(run=_capacity)
     distance = experiments.add_parser(
         "attention-distance",
         help="the hops between tokens that attend to each other, by layer and head of trained runs",
@@ -238,6 +246,17 @@ def _nodes(options: argparse.Namespace) -> int:
     config = override(config, named_values(options.set), "nodes")
     run_nodes(config, options.out, _say)
     return _print_table(options.out)
+
+
+def _capacity(options: argparse.Namespace) -> int:
+    from tokengt.config import override
+    from tokengt.experiments.capacity import CapacityConfig, run_capacity
+
+    config = override(CapacityConfig(), named_values(options.set), "capacity")
+    run_capacity(config, options.out, _device(options), _say)
+    _print_table(options.out)
+    print(f"open {options.out / 'capacity.png'}")
+    return 0
 
 
 def _asymptotics(options: argparse.Namespace) -> int:
