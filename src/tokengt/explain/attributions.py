@@ -111,7 +111,7 @@ def attribution(
     *,
     row: int = 0,
     output: int = 0,
-    baseline: Baseline = "mean",
+    baseline: Baseline = "ordinary",
     reading: Reading = as_they_are,
 ) -> Attribution:
     """How much each token has to do with one output for one graph (whatever a model takes), at evaluation.
@@ -122,7 +122,8 @@ def attribution(
         method: see the top of this page.
         row: 0 of a model of graphs; of one of nodes or edges, the number of the node or of the listed edge.
         output: which output (target or class).
-        baseline: integrated gradients of a TokenGT: "mean" or "zero" features (:class:`TokenSubject`).
+        baseline: integrated gradients of a TokenGT: the content that its tokens begin with, that of the most "ordinary"
+            token, the "mean" of all, or none at all ("zero"); see :mod:`tokengt.explain.token_subject`.
         reading: what is explained of the outputs: themselves, or what a person reads (natural units, a probability).
 
     Raises:
@@ -146,7 +147,7 @@ def subject_of(
     graph: Any,
     *,
     row: int = 0,
-    baseline: Baseline = "mean",
+    baseline: Baseline = "ordinary",
     reading: Reading = as_they_are,
     draw: int = 0,
 ) -> Subject:
