@@ -113,9 +113,9 @@ def _add_faithfulness(experiments: Any) -> None:
         "faithfulness",
         help="do attributions find the atoms that matter? three tasks whose answer is known",
         description="Train a small model on made-up molecules whose label comes from a group, from a pair at a "
-        "distance or from a ring, and measure how well each way to explain it finds these atoms, beside chance. The same "
-        "command goes on where a stopped one was. Writes table.json, table.md and faithfulness.png; some minutes per "
-        "task and seed on one core.",
+        "distance or from a ring, and measure how well each way to explain it finds these atoms, beside chance. The "
+        "same command goes on where a stopped one was. Writes table.json, table.md and faithfulness.png; some minutes "
+        "per task and seed on one core.",
     )
     faithfulness.add_argument("--out", type=Path, default=Path("results/faithfulness"), metavar="DIR")
     faithfulness.add_argument(
