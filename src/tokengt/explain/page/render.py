@@ -1,0 +1,32 @@
+"""An explanation to HTML."""
+
+from collections.abc import Sequence
+
+from tokengt.explain.explanation import Explanation
+from tokengt.explain.page.document import assemble
+from tokengt.explain.page.summary_view import summary_view
+from tokengt.explain.page.view import view
+from tokengt.explain.run_summary import RunSummary
+
+# In the order in which they need each other.
+_SHARED = ("elements", "colours", "geometry", "bonds", "graph", "controls", "plot", "distance", "patterns")
+_EXPLANATION = (*_SHARED, "weights", "map", "attention", "attribution", "page")
+_SUMMARY = (*_SHARED, "curves", "predictions", "errors", "wrong", "substructures", "summary")
+
+
+def render(explanation: Explanation, others: Sequence[Explanation] = ()) -> str:
+    """One self-contained HTML file that shows an explanation; it has no side effects and asks no network.
+
+    Args:
+        explanation: what is shown first.
+        others: explanations of other outputs (targets, classes) of the same model for the same graph, which a person
+            can switch to.
+    """
+    data = view(explanation, others)
+    return assemble(f"{data['title']} explained", data, _EXPLANATION)
+
+
+def render_summary(summary: RunSummary) -> str:
+    """One self-contained HTML file that shows how good a run is, and where it is wrong."""
+    data = summary_view(summary)
+    return assemble(f"{data['title']} summarised", data, _SUMMARY)
