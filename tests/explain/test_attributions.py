@@ -92,9 +92,10 @@ def test_the_most_ordinary_token_is_told_by_its_content_alone() -> None:
 def test_between_the_stages_the_wiring_is_known_and_all_tokens_are_ordinary() -> None:
     """The scores of identifiers sum to what they change there; those of features to the rest of the way."""
     model, graph = small_model(dtype=DOUBLE), plain(random_graph(6, 9))
-    found, subject = attribution(model, graph), subject_of(model, graph)
+    found = attribution(model, graph)
     assert graph.node_features is not None
-    usual = int(subject.baseline.split()[4])
+    usual = int(found.baseline.split()[4])
+    assert found.baseline.startswith(f"every node is like {usual} and every edge like ")
     alike = Graph(graph.node_features[[usual] * 6], graph.edge_index, graph.edge_features)
     middle = model(alike)[0, 0].item()
     assert found.by_part["identifiers"].sum() == pytest.approx(middle - found.reference, abs=found.tolerance)

@@ -45,7 +45,7 @@ class Subject(ABC):
 
     tokens: Tokens
     level: Level
-    # What stands at the beginning of the path, in one sentence.
+    # What stands at the beginning of the path, in one sentence; {3} stands for the name of token 3.
     baseline: str
     # How many straight pieces the path from the baseline to the graph has.
     stages: int = 1

@@ -99,12 +99,12 @@ class TokenSubject(Subject):
             if baseline == "zero" or not len(rows):
                 continue
             chosen = rows[most_ordinary(content[rows])]
-            ordinary.append(self.tokens.names[int(chosen)])
+            ordinary.append(f"like {{{int(chosen)}}}")
             for name in parts.keys() - {IDENTIFIERS}:
                 own = parts[name][rows]
                 parts[name][rows] = own - (own.mean(0) if baseline == "mean" else parts[name][chosen])
         if baseline == "ordinary" and ordinary:
-            words = " and every edge ".join(f"like {name}" for name in ordinary)
+            words = " and every edge ".join(ordinary)
             return parts, f"every node is {words}, the most ordinary here, without identifiers"
         return parts, _SENTENCES["zero" if baseline == "ordinary" else baseline]
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tokengt.experiments.faithfulness.tasks import Labelled
 from tokengt.explain.attributions import Attribution, of_attention, of_gradients, of_occlusion, subject_of
@@ -33,7 +34,7 @@ def measured(run: Predictor, data: Labelled, seed: int = 0) -> dict[str, float]:
     """
     member, rng = run.members[0], np.random.default_rng(seed)
     elements, truth = data.graphs.node_features, data.truth.numpy()
-    assert elements is not None
+    assert isinstance(elements, Tensor)
     kinds = elements[:, 0].numpy()
     often = np.array([truth[kinds == kind].mean() if (kinds == kind).any() else 0.0 for kind in range(kinds.max() + 1)])
     found: dict[str, list[float]] = {name: [] for name in SYSTEMS}
