@@ -63,6 +63,7 @@ _HOMES = {
     "NoIds": "tokengt.models.tokengt.identifiers",
     "OrfIds": "tokengt.models.tokengt.identifiers",
     "Predictor": "tokengt.inference",
+    "ProofHeads": "tokengt.models.tokengt.proof_heads",
     "RandomIds": "tokengt.models.tokengt.identifiers",
     "SoftmaxConfig": "tokengt.attention",
     "StructureConfig": "tokengt.models.tokengt.structure",

@@ -42,8 +42,8 @@ def test_a_smiles_in_the_units_of_its_target(home: Path) -> None:
     found, run = explain(home / "run", ACID, target="z"), load(home / "run")
     np.testing.assert_allclose(found.prediction, run.predict(ACID).mean[0], rtol=1e-5)
     assert (found.outputs, found.output, found.unit) == (("y", "z"), 1, "natural units")
-    assert found.tokens.names[:6] == ("[graph]", "C0", "C1", "O2", "O3", "Na4")
-    assert found.tokens.names[6:] == ("C0-C1", "C1=O2", "C1-O3")
+    assert found.tokens.names[:6] == ("[graph]", "Na0", "C1", "O2", "O3", "C4")
+    assert found.tokens.names[6:] == ("C1-C4", "O2=C4", "O3-C4")
     summed(found)
     member = run.members[0]
     own = attribution(member.model, ready(member, found.graph_batch, torch.device("cpu")), output=1)
@@ -51,7 +51,7 @@ def test_a_smiles_in_the_units_of_its_target(home: Path) -> None:
     assert found.attributions["occlusion"].tokens.names == found.tokens.names
     assert found.molecule is not None
     molecule = read_molecule(found.molecule.text, found.molecule.policy, found.molecule.kind)
-    assert [atom.GetSymbol() for atom in molecule.GetAtoms()] == ["C", "C", "O", "O", "Na"]
+    assert [atom.GetSymbol() for atom in molecule.GetAtoms()] == ["Na", "C", "O", "O", "C"]
     assert not found.missing
     assert found.members == 1
     assert found.spread is None

@@ -24,6 +24,7 @@ from tokengt.models.features import FeatureEncoder
 from tokengt.models.own import OwnModel, as_model
 from tokengt.models.passes import evaluating
 from tokengt.ragged import Segments
+from tokengt.sparse import SparseRows
 from tokengt.structure.facts import with_facts
 
 # A model of one's own may keep anything, so that few copies of a graph go through it at once.
@@ -217,5 +218,5 @@ def subgraphs(
     )
 
 
-def _taken(features: Tensor | None, rows: Int[Tensor, " rows"]) -> Tensor | None:
+def _taken(features: Tensor | SparseRows | None, rows: Int[Tensor, " rows"]) -> Tensor | SparseRows | None:
     return None if features is None else features[rows.to(features.device)]

@@ -70,7 +70,8 @@ def explain(
     Args:
         run: a run, its folder, or one that comes with the package (``pretrained:gap``).
         given: a SMILES; a table, a file or folder of graphs, a store or the name of a data set; a PyG graph, a Graph,
-            a NetworkX graph, or the content of a node-link JSON file (:func:`~tokengt.workflow.single.single_graph`).
+            a NetworkX graph, or the content of a node-link JSON file (:func:`~tokengt.workflow.single.single_graph`,
+            whose answer may be given too).
         row: which row of a file, counted from 1 without its header.
         smiles: the column of SMILES.
         descriptors: the extra numbers the run was trained with.
@@ -93,7 +94,10 @@ def explain(
     seconds: dict[str, float] = {}
     with _timed(seconds, "loading"):
         predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
-        single = single_graph(predictor, given, row=row, smiles=smiles, descriptors=descriptors)
+        if isinstance(given, Single):
+            single = given
+        else:
+            single = single_graph(predictor, given, row=row, smiles=smiles, descriptors=descriptors)
     with _timed(seconds, "prediction"):
         prediction, spread = _predicted(predictor, single.graph, item, draws, over)
     names = predictor.task.classes or predictor.task.names

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from tokengt.data.cells import number_label
 from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
+from tokengt.data.shards import smiles_column
 from tokengt.data.store import Store
 from tokengt.data.tables import is_table, listed, open_table
 from tokengt.inference import Predictor
 from tokengt.training.spec import RunSpec
 from tokengt.training.tasks import Task
-from tokengt.workflow.rows import smiles_column
 from tokengt.workflow.stores import check_alike
 
 
@@ -23,7 +23,7 @@ def label_recipe(predictor: Predictor, data: Any, smiles: str | None, present: t
     spec = predictor.spec
     is_file = isinstance(data, (str, Path)) and is_table(Path(data))
     return Recipe(
-        smiles=smiles_column(predictor, open_table(Path(data)), smiles) if is_file else smiles,
+        smiles=smiles_column(open_table(Path(data)), predictor.spec.text_column, smiles) if is_file else smiles,
         targets=present,
         descriptors=spec.descriptors.names,
         task=predictor.task.kind,

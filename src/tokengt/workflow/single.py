@@ -19,7 +19,7 @@ from tokengt.inference import Predictor
 from tokengt.interop.molecules import TextKind
 from tokengt.interop.networkx import from_networkx
 from tokengt.interop.pyg import as_batch
-from tokengt.workflow.inputs import as_floats, unlabelled_graphs
+from tokengt.workflow.inputs import as_floats, unlabelled_contents, unlabelled_graphs
 from tokengt.workflow.rows import batch_of_shard, recipe_of
 from tokengt.workflow.stores import check_alike
 
@@ -63,13 +63,15 @@ def single_graph(
     elif row is not None:
         raise ValueError(f"row is {row}, but {_short(given)} is no file; expected a file, a store or a data set's name")
     elif isinstance(given, str):
-        found = _from_text(predictor, given)
+        found = single_text(predictor, given)
+    elif isinstance(given, Mapping):
+        found = _from_content(predictor, given)
     else:
         graph = as_floats(as_batch(_from_networkx(predictor, given)), predictor.spec.model.float_features)
         found = Single(graph, f"a {type(given).__name__}")
     if len(found.graph) != 1:
         raise ValueError(f"{found.source} holds {len(found.graph)} graphs; expected one")
-    return _with_descriptors(predictor, found, descriptors)
+    return with_descriptors(predictor, found, descriptors)
 
 
 def _is_source(given: str | Path, row: int | None) -> bool:
@@ -82,7 +84,12 @@ def _is_source(given: str | Path, row: int | None) -> bool:
         return False
 
 
-def _from_text(predictor: Predictor, text: str) -> Single:
+def single_text(predictor: Predictor, text: str) -> Single:
+    """A molecule as its SMILES says it, and never a file of that name.
+
+    Raises:
+        ValueError: one sentence: why it cannot be read.
+    """
     graphs, _, problems = predictor.read_texts([text])
     for problem in problems.values():
         raise ValueError(f"{_short(text)}: {problem}")
@@ -149,22 +156,28 @@ def _of_store(predictor: Predictor, store: Store, path: Path, row: int | None) -
     return Single(graph, f"graph {number} of {path}", None if texts is None else texts[0])
 
 
-def _from_networkx(predictor: Predictor, given: Any) -> Any:
-    """A NetworkX graph, or what a node-link JSON file holds, with the attributes that the run was trained on."""
-    if isinstance(given, Mapping):
-        import networkx as nx
+def _from_content(predictor: Predictor, given: Mapping[str, Any]) -> Single:
+    """What a node-link JSON file holds, read as ``tokengt predict`` reads the file."""
+    found = unlabelled_contents(predictor.spec, [given])
+    for _, reason in found.rejected:
+        raise ValueError(f"the graph cannot be read: {reason}")
+    return Single(found.graphs, "a node-link graph")
 
-        try:
-            given = nx.node_link_graph(given, edges="links" if "links" in given else "edges")
-        except Exception:  # NetworkX fails in many ways on JSON of another shape.
-            raise ValueError("the mapping is no node-link graph; expected nodes and edges (or links)") from None
+
+def _from_networkx(predictor: Predictor, given: Any) -> Any:
+    """A NetworkX graph with the attributes that the run was trained on; anything else as it is."""
     if not type(given).__module__.startswith("networkx"):
         return given
     names = predictor.spec.attributes
     return from_networkx(given, names.nodes or None, names.edges or None) if names else from_networkx(given)
 
 
-def _with_descriptors(predictor: Predictor, single: Single, values: Sequence[float] | None) -> Single:
+def with_descriptors(predictor: Predictor, single: Single, values: Sequence[float] | None) -> Single:
+    """The same graph with the extra numbers that the run was trained with; those of a table's row are there already.
+
+    Raises:
+        ValueError: one sentence: how many were expected.
+    """
     names = predictor.spec.descriptors.names
     if values is None and (single.graph.graph_features is not None or not names):
         return single

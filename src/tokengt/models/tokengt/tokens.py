@@ -19,7 +19,11 @@ from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers, NoIds
 from tokengt.models.tokengt.structure import StructureConfig, StructureEncoder
 from tokengt.ragged import Segments, interleave, reorder, segment_sum
-from tokengt.structure.tuples import bell_number, equality_patterns, merge_directions
+from tokengt.structure.patterns import bell_number
+from tokengt.structure.tuples import equality_patterns, merge_directions
+
+# Which tokens read others by the sparse equivariant basis: nodes their edges, or edges their nodes as well.
+SparseBasis = Literal["nodes", "both"]
 
 
 class TokenKind(IntEnum):
@@ -206,7 +210,7 @@ class Tokenizer(nn.Module):
         specials = config.graph_token + config.null_token
         self.special_tokens = nn.Parameter(torch.zeros(specials, dim)) if specials else None
         # First-order identifiers come one per token, so there is nothing to concatenate or to pool.
-        per_node = not (isinstance(identifiers, NoIds) or identifiers.first_order)
+        self.names_nodes = per_node = not (isinstance(identifiers, NoIds) or identifiers.first_order)
         pools = per_node and (config.layout == "undirected" or config.hyperedges)
         if config.pool_mlp and not pools:
             raise ValueError(
@@ -285,6 +289,23 @@ class Tokenizer(nn.Module):
             of_nodes, of_edges = self.structure(batch, None if merged is None else merged.first, index, eigenvectors)
             rows["structure"] = _Terms(of_nodes, of_edges, None)
         return tokens, rows, source, place
+
+    def linked_rows(
+        self, batch: GraphBatch, tokens: TokenBatch, basis: SparseBasis
+    ) -> tuple[Int[Tensor, " links"], Int[Tensor, " links"]]:
+        """Rows that are added and the rows they are added to, in the sparse operators of ``basis``."""
+        sources, targets = self.incident_rows(batch, tokens)
+        if basis == "nodes":
+            return sources, targets
+        ends = tokens.tuples if tokens.order > 1 else tokens.tuples[:, :0]
+        # A self-loop has one node, which it reads once.
+        distinct = torch.ones_like(ends, dtype=torch.bool)
+        for place in range(1, ends.shape[1]):
+            distinct[:, place] = (ends[:, :place] != ends[:, place : place + 1]).all(1)
+        of_edges = tokens.token_rows[:, None].expand_as(ends)[distinct]
+        of_hyperedges = tokens.hyperedge_rows.index_select(0, batch.members.ids)
+        read = tokens.node_rows.index_select(0, torch.cat([ends[distinct], batch.hyperedge_nodes]))
+        return torch.cat([sources, read]), torch.cat([targets, of_edges, of_hyperedges])
 
     def incident_rows(
         self, batch: GraphBatch, tokens: TokenBatch
