@@ -13,9 +13,10 @@ from tests.explain.page.conftest import Open
 from tokengt.attention import FavorConfig
 from tokengt.block import EncoderConfig
 from tokengt.explain import explain_graph
+from tokengt.explain import page as page_package
 from tokengt.explain.explanation import Explanation
-from tokengt.explain.page.document import as_json, assemble
-from tokengt.explain.page.render import render
+from tokengt.explain.page.document import STYLES, as_json, assemble
+from tokengt.explain.page.render import EXPLANATION, SUMMARY, render
 from tokengt.graph import Graph
 from tokengt.models.message_passing.model import GinConfig
 from tokengt.models.tokengt.heads import HeadConfig
@@ -196,3 +197,15 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(tmp_path: Path, open_pa
     frame.get_by_role("button", name="Occlusion").click()
     assert "one token at a time" in frame.locator("#attribution").inner_text()
     assert opened.ask("window.hit === undefined")
+
+
+def test_every_file_of_the_page_is_used_and_short() -> None:
+    """The scripts read as the Python does: no long lines, no long files, none that no page loads."""
+    folder = Path(page_package.__file__).parent
+    loaded = {*(f"script/{name}.js" for name in (*EXPLANATION, *SUMMARY)), *(f"style/{name}.css" for name in STYLES)}
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.suffix in (".js", ".css")}
+    assert set(files) == loaded
+    for name, path in files.items():
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 400, name
+        assert max(map(len, lines)) <= 120, name
