@@ -92,10 +92,11 @@ class AttentionPanel {
   async draw(state) {
     const weights = await this.weights.of(state.layer, state.head);
     // Someone may have turned a knob while a layer was unpacked.
-    if (state !== this.state && this.state && this.state.turn > state.turn) return;
+    if (this.state && this.state.turn > state.turn) return;
     this.state = state;
     this.current = weights;
     for (const [name, control] of Object.entries(this.controls)) control.show(state[name]);
+    if (this.data.attention.mean_only) this.controls.head.show(MEAN);
     this.map.draw(weights, state.alike);
     this.map.select(state.token, state.direction === "to");
     this.drawRow(state, this.rowOf(state));
@@ -139,7 +140,8 @@ class AttentionPanel {
     const { tokens, words } = this.data;
     const sums = { special: 0, node: 0, edge: 0, tuple: 0 };
     row.forEach((weight, token) => (sums[tokens[token].kind] += weight));
-    const head = state.head === MEAN ? "on average over its heads" : `in head ${state.head + 1}`;
+    const mean = state.head === MEAN || this.data.attention.mean_only;
+    const head = mean ? "on average over its heads" : `in head ${state.head + 1}`;
     const where = `In layer ${state.layer + 1}, ${head}, ${tokens[state.token].name}`;
     if (state.direction === "to")
       return `${where} is attended to by the tokens below; each share is of the attention that they have to give.`;

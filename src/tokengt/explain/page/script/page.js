@@ -12,7 +12,7 @@ data.tokens.names = { node: data.words.nodes, edge: data.words.edges, special: "
 let state = {
   layer: data.attention.missing ? 0 : data.attention.layers - 1,
   head: MEAN,
-  token: 0,
+  token: data.token,
   direction: "from",
   alike: false,
   method: 0,
