@@ -28,6 +28,7 @@ def view(explanation: Explanation, others: Sequence[Explanation] = ()) -> dict[s
         "prediction": _prediction(explanation),
         "graph": _graph(explanation),
         "tokens": _tokens(explanation.tokens),
+        "token": _read_token(explanation),
         "attention": _attention(explanation),
         "attribution": _attribution(explanation, others),
         "distance": _distance(explanation),
@@ -94,6 +95,14 @@ def _tokens(tokens: Tokens) -> list[dict[str, Any]]:
     return found
 
 
+def _read_token(explanation: Explanation) -> int:
+    """The token that is looked at first: the one that the prediction is read from, if it is one."""
+    tokens, row = explanation.tokens, explanation.row
+    if explanation.level == "graph":
+        return 0
+    return int(tokens.nodes[row] if explanation.level == "node" else tokens.of_edge[row])
+
+
 def _attention(explanation: Explanation) -> dict[str, Any]:
     maps = explanation.maps
     if maps is None or not maps.weights.size:
@@ -137,12 +146,12 @@ def _distance(explanation: Explanation) -> dict[str, Any]:
     if explanation.distance is None or not explanation.distance.size:
         reason = explanation.missing.get("distance") or explanation.missing.get("maps")
         return {"missing": reason or "This model has no layer that attends."}
-    usual = explanation.usual
+    usual, absent = explanation.usual, explanation.missing.get("usual")
     return {
         "graph": as_numbers(explanation.distance),
         "usual": None if usual is None else as_numbers(usual.distance),
         "usual_words": None if usual is None else usual_words(usual),
-        "note": explanation.missing.get("usual"),
+        "note": f"Not compared with the validation part: {absent}." if absent else None,
     }
 
 
