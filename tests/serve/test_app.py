@@ -12,7 +12,8 @@ import pytest
 from tests.serve.client import Running, run_async, running
 from tests.serve.conftest import path_graph
 from tests.workflow.small import molecules, read_csv, train_small, write_csv
-from tokengt.inference import Predictor
+from tokengt.inference import Predictor, load
+from tokengt.serve import explaining
 from tokengt.serve.app import create_app
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.predicting import predict_file
@@ -110,6 +111,9 @@ def test_classes_have_their_chances_and_descriptors_come_with_the_rows(tmp_path:
         assert (refusal.status, refusal.json()["field"]) == (422, "descriptors")
         short = server.post("/api/predict", {"smiles": smiles[:3], "descriptors": [[1], [2], [3]]})
         assert "descriptors[0] has 1 numbers; expected 2 numbers: length, third" in short.error
+        explaining.prepare(trained, tmp_path / "run", 100)
+        page = explaining.page_of(explaining.Explained("CCO", 0, (3.0, 0.5)), 1)
+        assert page.startswith(b"<!doctype html>")
         table = server.table("smiles,length,third\nCCO,3,x\nCCO,3,0.5\n")
         assert [line.count(b"expected a number") for line in table.body.splitlines()] == [0, 1, 0]
 
@@ -132,6 +136,10 @@ def test_graphs_are_predicted_as_their_files_are(graph_run: Path, graph_server: 
         assert (row["reason"] is None) == (file["reason"] == "")
         assert (row["reason"] or "") in file["reason"]
     assert [row["reason"] is None for row in found] == [True, True, True, False, False]
+    explaining.prepare(load(graph_run, "cpu"), None, 100)
+    assert explaining.page_of(explaining.Explained(graphs[0]), 1).startswith(b"<!doctype html>")
+    with pytest.raises(ValueError, match="node 0 has no attribute 'kind'"):
+        explaining.page_of(explaining.Explained(graphs[4]), 1)
     wrong = graph_server.post("/api/predict", {"smiles": ["C"]})
     assert (wrong.status, wrong.json()["field"]) == (422, "smiles")
     assert "trained on graphs that are no molecules" in graph_server.table(TABLE).error

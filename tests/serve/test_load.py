@@ -86,7 +86,7 @@ def test_fifty_clients_are_answered_together_and_ctrl_c_finishes_what_is_in_flig
         fifty = served.load(50, 1.2)
         after = served.cpu_seconds
         assert one.failed == fifty.failed == 0
-        assert fifty.answered > 100
+        assert fifty.answered >= 50
         requests, batches = (served.metric(f"tokengt_{name}") for name in ("batched_requests", "batch_rows_count"))
         assert requests / batches > 2
         # Processors count and not the clock, because other tests run beside this one.
