@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention, SoftmaxConfig
 from tokengt.dropout import Dropout
 from tokengt.ragged import Segments
+from tokengt.recomputing import recomputed
 
 BasisScale = Literal["sum", "mean"]
 
@@ -88,6 +89,18 @@ class EncoderConfig:
         head_dim = self.head_dim or dim // self.num_heads
         return head_dim, self.value_dim or head_dim
 
+    def activation_bytes(self, dim: int, itemsize: int) -> int:
+        """About how many bytes per token training keeps of all blocks, where products are ``itemsize`` bytes wide.
+
+        Per block: the two rows that norms read, in full precision; what products and activations read (two normed rows,
+        queries, keys and values, what was attended to, the MLP's hidden row twice); and the masks of dropout.
+        """
+        key, value = self.head_widths(dim)
+        hidden = self.mlp_dim or 4 * dim
+        read = 2 * dim + self.num_heads * (2 * key + 2 * value) + 2 * hidden
+        masks = 2 * dim * (self.residual_dropout > 0) + hidden * (self.mlp_dropout > 0)
+        return self.num_layers * (8 * dim + itemsize * (read + masks))
+
 
 def path_factor(
     segments: Segments, rate: float | Float[Tensor, ""], dtype: torch.dtype = torch.float32
@@ -128,7 +141,10 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """H = X + MSA(norm(X)), then H + MLP(norm(H))."""
+    """H = X + MSA(norm(X)), then H + MLP(norm(H)).
+
+    ``recompute``: what is inside either of the two is computed again for the gradient, and not kept.
+    """
 
     drop_rate: Tensor
 
@@ -141,6 +157,7 @@ class Block(nn.Module):
         self.mlp = Mlp(dim, config)
         self.dropout = Dropout(config.residual_dropout)
         self.drops = drop_rate > 0
+        self.recompute = False
         # The rate is a tensor, so that blocks differ in their tensors alone and code generated for one serves them all.
         self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
 
@@ -148,8 +165,20 @@ class Block(nn.Module):
         self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None = None
     ) -> Float[Tensor, "_ dim"]:
         """All rows, or only those at ``rows``: these attend to all tokens, and the other rows are not computed."""
+        h = recomputed(self.attend, x, plan, rows, on=self.recompute)
+        return recomputed(self.transform, h, plan, rows, on=self.recompute)
+
+    def attend(
+        self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "_ dim"]:
+        """H = X + MSA(norm(X))."""
         attended = self.attention(self.attention_norm(x), plan, rows)
-        h = (x if rows is None else x.index_select(0, rows)) + self.dropped(attended, plan.segments, rows)
+        return (x if rows is None else x.index_select(0, rows)) + self.dropped(attended, plan.segments, rows)
+
+    def transform(
+        self, h: Float[Tensor, "rows dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "rows dim"]:
+        """H + MLP(norm(H))."""
         return h + self.dropped(self.mlp(self.mlp_norm(h)), plan.segments, rows)
 
     def dropped(

@@ -127,6 +127,12 @@ class Encoder(nn.Module):
             if linked is not None:
                 x = add_linked_rows(x, linked)
 
+    def set_recompute(self, on: bool) -> None:
+        """Whether activations inside blocks are computed again for the gradient instead of kept."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.recompute = on
+
     def configure_attention(self, config: AttentionConfig) -> None:
         """Switch every block's attention kernel, weights unchanged."""
         for block in self.blocks:

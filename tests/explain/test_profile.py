@@ -83,7 +83,7 @@ def test_directions_count_apart_where_tokens_have_one() -> None:
 
 
 def test_a_row_by_hand() -> None:
-    """Weights 1/2, 1/4, 1/4, 0 with classes {0}, {1, 2}, {3, ...}: |a|^2 = 3/8, of which 1/4 and 2/16 lie in classes."""
+    """Weights 1/2, 1/4, 1/4, 0 with classes {0}, {1, 2}, {3}: |a|^2 = 3/8, of which 1/4 and 2/16 lie in classes."""
     weights = torch.tensor([[0.5, 0.25, 0.25, 0.0]])
     shares, mass, counts = row_shares(weights, torch.tensor([[0, 1, 1, 2]]), 4)
     torch.testing.assert_close(shares[0], torch.tensor([2 / 3, 1 / 3, 0, 0, 0]).double())

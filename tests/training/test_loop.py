@@ -398,21 +398,26 @@ def test_batch_norm_learns_its_moments_in_training_unless_it_is_frozen(frozen: b
 
 
 class CtrlCAfter(Progress):
-    """Presses Ctrl-C when so many steps are done."""
+    """Presses Ctrl-C when so many steps are done; ``told`` as the last thing of their epoch."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, told: bool) -> None:
         super().__init__(1, quiet=True)
-        self.left = steps
+        self.left, self.told = steps, told
 
     def advance(self, share: float, graphs: int) -> None:
         self.left -= 1
-        if self.left == 0:
+        if self.left == 0 and not self.told:
+            signal.raise_signal(signal.SIGINT)
+
+    def epoch(self, epoch: int, finished: bool, **notes: str) -> None:
+        if self.left == 0 and self.told:
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("steps", [2, 4, 12])  # Inside an epoch, at an epoch's end, at the end of all.
+# Inside an epoch, at an epoch's end, at the end of all.
+@pytest.mark.parametrize(("steps", "told"), [(2, False), (4, False), (4, True), (12, False)])
 def test_ctrl_c_writes_down_what_is_done_and_the_run_goes_on_exactly(
-    data: tuple[Parts, Task, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+    data: tuple[Parts, Task, Store], tmp_path: Path, steps: int, told: bool
 ) -> None:
     config = replace(RECIPE, batch_tokens=0, batch_size=4, accumulate=1, epochs=3, checkpoint_seconds=1e9)
     whole = trainer(data, config)
@@ -421,7 +426,7 @@ def test_ctrl_c_writes_down_what_is_done_and_the_run_goes_on_exactly(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            trainer(data, config, tmp_path, progress=CtrlCAfter(steps)).run()
+            trainer(data, config, tmp_path, progress=CtrlCAfter(steps, told)).run()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

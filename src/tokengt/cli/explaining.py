@@ -1,11 +1,12 @@
 """explain."""
 
 import argparse
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 # Options that mean nothing for a whole file.
-_OF_ONE_ROW = {
+_OF_ONE_ROW: Mapping[str, Callable[[argparse.Namespace], bool]] = {
     "--row": lambda options: options.row is not None,
     "--target": lambda options: options.target is not None,
     "--item": lambda options: options.item != 0,

@@ -99,8 +99,8 @@ def _add_asymptotics(experiments: Any) -> None:
         "asymptotics",
         help="time and memory of a training step of every system as graphs grow",
         description="Random molecules of 16 to 1,024 nodes, as many nodes in every step; a system that runs out of "
-        "memory ends there. The same command goes on where a stopped one was. Writes asymptotics.json, table.md and "
-        "asymptotics.png.",
+        "memory ends there. The same command goes on where a stopped one was. Writes asymptotics.json, table.json, "
+        "table.md and asymptotics.png.",
     )
     asymptotics.add_argument("--systems", nargs="+", metavar="NAME", help="as reproduce molecules takes them")
     _options(asymptotics, "asymptotics", "sizes=16,32,64, nodes=2048, steps=3, ...")
@@ -176,15 +176,15 @@ def _molecules(options: argparse.Namespace) -> int:
     from tokengt.experiments.molecules.systems import TABLE as ALL
 
     config = MoleculesConfig(
-        options.dataset,
-        ABLATION if options.ablation else tuple(options.systems or ALL),
-        options.seeds,
-        options.minutes,
-        options.screen,
-        options.at_once,
-        options.data,
-        options.device,
-        named_values(options.set),
+        dataset=options.dataset,
+        systems=ABLATION if options.ablation else tuple(options.systems or ALL),
+        seeds=options.seeds,
+        minutes=options.minutes,
+        screen=options.screen,
+        at_once=options.at_once,
+        data=options.data,
+        device=options.device,
+        settings=named_values(options.set),
     )
     run_molecules(config, options.out, _say)
     home = options.out / config.dataset

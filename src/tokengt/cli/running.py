@@ -10,6 +10,7 @@ from tokengt.level import Level
 
 if TYPE_CHECKING:
     from tokengt.data.manifest import Recipe
+    from tokengt.interop.molecules import MoleculePolicy
     from tokengt.workflow.fitting import TrainOptions
 
 
@@ -74,6 +75,12 @@ def add_data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None
     data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
     data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
     data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
+    data.add_argument(
+        "--atoms",
+        choices=("canonical", "spelled"),
+        default="canonical",
+        help="canonical: all spellings of a molecule are one graph; spelled: in the order of the text, as OGB has it",
+    )
 
 
 def _add_train(verbs: Any) -> None:
@@ -110,7 +117,7 @@ def _add_finetune(verbs: Any) -> None:
     )
     _run_options(verb, policy=False)
     # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
-    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit")
+    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", atoms="canonical")
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
@@ -196,7 +203,6 @@ def _prepare(options: argparse.Namespace) -> int:
 
 def _recipe(options: argparse.Namespace) -> "Recipe":
     from tokengt.data.manifest import Recipe
-    from tokengt.interop.molecules import MoleculePolicy
 
     return Recipe(
         smiles=options.smiles,
@@ -205,8 +211,14 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         split=options.split_column,
         task=options.task,
         level=options.level,
-        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens, options.max_atoms),
+        policy=_policy(options),
     )
+
+
+def _policy(options: argparse.Namespace) -> "MoleculePolicy":
+    from tokengt.interop.molecules import MoleculePolicy
+
+    return MoleculePolicy(options.salts, options.stereo, options.hydrogens, options.max_atoms, options.atoms)
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -238,13 +250,12 @@ def _run_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 def train_options(options: argparse.Namespace) -> "TrainOptions":
     from tokengt.data.splits import STANDARD
-    from tokengt.interop.molecules import MoleculePolicy
     from tokengt.workflow.fitting import TrainOptions
 
     return TrainOptions(
         descriptors=tuple(options.descriptors),
         level=options.level,
-        policy=MoleculePolicy(options.salts, options.stereo, options.hydrogens, options.max_atoms),
+        policy=_policy(options),
         fractions=STANDARD if options.fractions is None else tuple(options.fractions),
         folds=options.folds,
         ensemble=options.ensemble,

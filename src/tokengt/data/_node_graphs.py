@@ -1,7 +1,8 @@
 """Public data sets of one graph whose nodes are to be classified: one reader for every layout of their files.
 
-Undirected graphs list both directions of every edge, each once and in order; graphs of hyperlinks list their edges as
-they are published. Words of a page or a paper are 0 or 1, as in PyTorch Geometric, and stay sparse.
+All of them are read as undirected: both directions of every edge are listed, each once and in order, and self-loops are
+left out. The files of Wikipedia's pages list some links in both directions and most in one; their authors call them
+mutual. Words of a page or a paper are 0 or 1, as in PyTorch Geometric, and stay sparse.
 """
 
 import io
@@ -67,14 +68,14 @@ def both_directions(edges: Int[Tensor, "2 edges"], nodes: int) -> Int[Tensor, "2
     return torch.stack([keys // nodes, keys % nodes])
 
 
-def compact(files: Sequence[Path], *, directed: bool = False) -> LabelledGraphs:
+def compact(files: Sequence[Path]) -> LabelledGraphs:
     """Edges, words as CSR and labels in one npz, as they lie under ``TOKENGT_DATA``."""
     names = ("edge_index", "num_nodes", "x_indptr", "x_indices", "x_shape", "y")
     with _arrays(files[0], names) as file:
         edges, nodes = torch.from_numpy(file["edge_index"].astype(np.int64)), int(file["num_nodes"])
         words = _words(file["x_indptr"], file["x_indices"], file["x_shape"])
         labels = torch.from_numpy(file["y"].astype(np.int64))
-    return labelled_graph(words, edges if directed else both_directions(edges, nodes), labels)
+    return labelled_graph(words, both_directions(edges, nodes), labels)
 
 
 def benchmark(files: Sequence[Path]) -> LabelledGraphs:
@@ -97,7 +98,7 @@ def _words(bounds: Any, columns: Any, shape: Any) -> SparseRows:
 
 
 def wikipedia(files: Sequence[Path], *, name: str) -> LabelledGraphs:
-    """SNAP's archive of Wikipedia's pages: hyperlinks, words and monthly traffic, here in six classes."""
+    """SNAP's archive of Wikipedia's pages: links, words and monthly traffic, here in six classes."""
     with zipfile.ZipFile(files[0]) as archive:
         links = _table(archive, files[0], f"musae_{name}_edges.csv")
         traffic = _table(archive, files[0], f"musae_{name}_target.csv")
@@ -112,7 +113,7 @@ def wikipedia(files: Sequence[Path], *, name: str) -> LabelledGraphs:
     visits = np.empty(nodes)
     visits[traffic[:, 0]] = traffic[:, 1]
     labels = torch.from_numpy(np.digitize(np.log10(visits.clip(min=1)), TRAFFIC[name]))
-    return labelled_graph(rows, torch.from_numpy(links.T.copy()), labels)
+    return labelled_graph(rows, both_directions(torch.from_numpy(links.T.copy()), nodes), labels)
 
 
 def _member(archive: zipfile.ZipFile, path: Path, name: str) -> bytes:

@@ -279,7 +279,7 @@ def _benchmark(name: str, file: str, rows: int, classes: int) -> Dataset:
 
 
 def _wikipedia(name: str, rows: int) -> Dataset:
-    local = Layout((f"nodes/{name}.npz",), graphs=reader(compact, directed=True))
+    local = Layout((f"nodes/{name}.npz",), graphs=compact)
     public = Layout(("wikipedia.zip",), graphs=reader(wikipedia, name=name))
     return _nodes(name, rows, 6, local, public, _SNAP, "as SNAP gives it, for research")
 

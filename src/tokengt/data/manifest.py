@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from tokengt.config import from_dict, near, read_json, to_dict
 from tokengt.files import checksum
-from tokengt.interop.molecules import DEFAULT_POLICY, FEATURISATION_VERSION, MoleculePolicy
+from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy
 from tokengt.level import Level
 
 FORMAT = "tokengt-store-1"
@@ -149,12 +149,9 @@ class Manifest:
             ("level", self.level, recipe.level or self.level),
             ("the version of featurisation", self.featurisation.get("version"), made["version"]),
         ]
-        old_policy, new_policy = self.featurisation.get("policy") or {}, made.get("policy", {})
-        if new_policy:
-            pairs += [
-                (each.name, old_policy.get(each.name, each.default), new_policy.get(each.name, each.default))
-                for each in fields(MoleculePolicy)
-            ]
+        if made.get("policy"):
+            old, new = (policy_of(each) or DEFAULT_POLICY for each in (self.featurisation, made))
+            pairs += [(each.name, getattr(old, each.name), getattr(new, each.name)) for each in fields(MoleculePolicy)]
         if recipe.attributes is not None:
             pairs.append(("features", self.attributes, recipe.attributes))
         return source + [f"{name} was {_shown(old)} and is now {_shown(new)}" for name, old, new in pairs if old != new]
@@ -164,7 +161,13 @@ def featurisation(policy: MoleculePolicy | None) -> dict[str, Any]:
     """How graphs were made, for the manifest: from molecules under a policy, or taken as they were."""
     if policy is None:
         return {"kind": "graph", "version": GRAPH_FEATURISATION_VERSION}
-    return {"kind": "molecule", "version": FEATURISATION_VERSION, "policy": to_dict(policy)}
+    return {"kind": "molecule", "version": policy.version, "policy": to_dict(policy)}
+
+
+def policy_of(made: Mapping[str, Any]) -> MoleculePolicy | None:
+    """How molecules became graphs, of what :func:`featurisation` says; None for other graphs."""
+    policy = made.get("policy")
+    return None if policy is None else from_dict(MoleculePolicy, policy, "featurisation.policy")
 
 
 def _shown(value: Any) -> str:

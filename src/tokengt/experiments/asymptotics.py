@@ -148,7 +148,7 @@ def _costs(system: TableSystem, store: Store, config: AsymptoticsConfig, device:
 
 def _molecules(count: int, size: int) -> Store:
     """Molecules of exactly so many atoms, about one ring for every twenty of them."""
-    statistics = MoleculeStatistics(size, 1.05 * size - 1, spread=0.01, least=size, most=size)
+    statistics = MoleculeStatistics(float(size), 1.05 * size - 1, spread=0.01, least=size, most=size)
     targets = torch.randn(count, 1, generator=torch.Generator().manual_seed(size))
     graphs = random_molecules(count, statistics, seed=size)
     return Store.from_memory(graphs, targets, target_names=("value",), policy=DEFAULT_POLICY)
@@ -195,7 +195,7 @@ def _line(system: TableSystem, points: Sequence[dict[str, Any]], device: torch.d
     }
 
 
-def exponent(costs: Sequence[tuple[float, float]]) -> float | None:
+def exponent(costs: Sequence[tuple[int, float]]) -> float | None:
     """The slope of log cost by log size over the larger half of the sizes, at least three; None for fewer than two."""
     known = [(size, cost) for size, cost in costs if cost > 0]
     larger = known[-max(3, (len(known) + 1) // 2) :]

@@ -5,17 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokengt.experiments.strokes import strokes
 from tokengt.files import write_whole
 
 _DPI = 150
-# Message passing is dashed, other graph Transformers dotted.
-_FAMILIES = {"O(n + m)": "--", "O(n^2)": ":", "O(n^2 + m)": ":"}
 
 
 def plot_costs(lines: Sequence[Mapping[str, Any]], file: Path) -> None:
     """One line per system; a cross where it ran out of memory or failed. The same numbers give the same bytes."""
     import matplotlib
-    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     panels = (
@@ -27,13 +25,12 @@ def plot_costs(lines: Sequence[Mapping[str, Any]], file: Path) -> None:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False})
         figure = Figure(figsize=(8.6 * len(panels), 5.2), layout="constrained")
-        paired = colormaps["tab20"].colors  # type: ignore[attr-defined]
-        colours = (*paired[::2], *paired[1::2])
+        drawn = strokes([(line["system"], line["asymptotics"]) for line in lines])
         for axes, (field, power, scale, label) in zip(
             figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
         ):
-            for number, line in enumerate(lines):
-                _draw(axes, line, field, power, scale, colours[number % len(colours)])
+            for line, stroke in zip(lines, drawn, strict=True):
+                _draw(axes, line, field, power, scale, stroke)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
@@ -45,12 +42,11 @@ def plot_costs(lines: Sequence[Mapping[str, Any]], file: Path) -> None:
     write_whole(file, content.getvalue())
 
 
-def _draw(axes: Any, line: Mapping[str, Any], field: str, power: str, scale: float, colour: Any) -> None:
+def _draw(axes: Any, line: Mapping[str, Any], field: str, power: str, scale: float, stroke: Mapping[str, Any]) -> None:
     points = [(point["nodes"], scale * point[field] / point["graphs"]) for point in line["points"] if point[field]]
     if not points:
         return
     grows = "" if line[power] is None else f": n^{line[power]:.2f}"
-    style = _FAMILIES.get(line["asymptotics"], "-") if "TokenGT" not in line["system"] else "-"
-    axes.plot(*zip(*points, strict=True), style, marker=".", color=colour, linewidth=1.3, label=line["system"] + grows)
+    axes.plot(*zip(*points, strict=True), marker=".", **{**stroke, "label": line["system"] + grows})
     if line["points"][-1]["failed"] is not None:
-        axes.plot(*points[-1], "x", color=colour, markersize=9)
+        axes.plot(*points[-1], "x", color=stroke["color"], markersize=9)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tokengt.config import near
 from tokengt.explain.gradients import integrated_gradients
 from tokengt.explain.graph_subject import GraphSubject
 from tokengt.explain.maps import attention_maps
@@ -127,12 +128,17 @@ def attribution(
     Raises:
         ValueError: one sentence: why there is no such attribution.
     """
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}; expected one of {', '.join(METHODS)}")
+    check_method(method)
     if method in ("rollout", "attention"):
         return of_attention(model, graph, method, row=row)
     subject = subject_of(model, graph, row=row, baseline=baseline, reading=reading)
     return of_gradients(subject, output) if method == "integrated_gradients" else of_occlusion(subject, output)
+
+
+def check_method(method: str) -> None:
+    """Refuse a name that is no method, in one sentence."""
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}{near(method, METHODS)}; expected one of {', '.join(METHODS)}")
 
 
 def subject_of(

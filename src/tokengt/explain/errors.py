@@ -48,15 +48,13 @@ def by_size(errors: Float[NDArray[Any], " rows"], sizes: Int[NDArray[Any], " row
     """Mean errors of rows by the size of their graphs: ranges that hold about as many rows each."""
     if not len(sizes):
         return []
-    edges = np.unique(np.quantile(sizes, np.linspace(0, 1, most + 1), method="inverted_cdf"))
-    # The first range begins with the smallest size, each other one after the last of the range before it.
-    starts = [int(edges[0]), *(int(edge) + 1 for edge in edges[1:-1])] if len(edges) > 1 else [int(edges[0])]
-    ends = [int(edge) for edge in edges[1:]] if len(edges) > 1 else [int(edges[0])]
+    ends = np.unique(np.quantile(sizes, np.linspace(0, 1, most + 1)[1:], method="inverted_cdf")).astype(np.int64)
+    # The first range begins with the smallest size, each other one after the last size of the range before it.
+    starts = np.concatenate([sizes.min(keepdims=True), ends[:-1] + 1])
     found = []
-    for start, end in zip(starts, ends, strict=True):
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         inside = (sizes >= start) & (sizes <= end)
-        if inside.any():
-            found.append(group_of(str(start) if start == end else f"{start} to {end}", errors[inside]))
+        found.append(group_of(str(start) if start == end else f"{start} to {end}", errors[inside]))
     return found
 
 

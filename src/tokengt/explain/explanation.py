@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tokengt.batch import GraphBatch
 from tokengt.explain.attributions import (
     Attribution,
     Method,
@@ -109,6 +110,11 @@ class Explanation:
     molecule: Molecule | None = None
     source: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def graph_batch(self) -> GraphBatch:
+        """The graph as a model takes it."""
+        return GraphBatch.collate([self.graph])
 
     def _repr_html_(self) -> str:
         from tokengt.explain.pictures import explanation_html

@@ -24,6 +24,7 @@ from tokengt.models.features import FeatureEncoder
 from tokengt.models.own import OwnModel, as_model
 from tokengt.models.passes import evaluating
 from tokengt.ragged import Segments
+from tokengt.sparse import SparseRows
 from tokengt.structure.facts import with_facts
 
 # A model of one's own may keep anything, so that few copies of a graph go through it at once.
@@ -69,7 +70,7 @@ class GraphSubject(Subject):
             raise ValueError(f"the model gives {rows} rows for two graphs; expected one per graph, node or edge")
         return found[0]
 
-    def size(self) -> float:
+    def size(self) -> int:
         return _BYTES_PER_TOKEN
 
     def _forward(self, batch: GraphBatch) -> Float[Tensor, "rows out"]:
@@ -217,5 +218,5 @@ def subgraphs(
     )
 
 
-def _taken(features: Tensor | None, rows: Int[Tensor, " rows"]) -> Tensor | None:
+def _taken(features: Tensor | SparseRows | None, rows: Int[Tensor, " rows"]) -> Tensor | SparseRows | None:
     return None if features is None else features[rows.to(features.device)]

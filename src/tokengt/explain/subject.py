@@ -63,14 +63,14 @@ class Subject(ABC):
         """
 
     @abstractmethod
-    def size(self) -> float:
+    def size(self) -> int:
         """About how many bytes the gradient of one token takes."""
 
     def chunks(self, copies: int, *, gradients: bool) -> Iterator[slice]:
         """Copies that go through the model at once."""
         tokens = max(1, len(self.tokens))
-        most = _KEPT / max(1.0, self.size()) if gradients else _TOKENS_AT_ONCE
-        count = max(1, int(most // tokens))
+        most = _KEPT // max(1, self.size()) if gradients else _TOKENS_AT_ONCE
+        count = max(1, most // tokens)
         return (slice(start, start + count) for start in range(0, copies, count))
 
 

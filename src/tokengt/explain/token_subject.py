@@ -94,11 +94,11 @@ class TokenSubject(Subject):
         check_row(row, batch.num_edges, head.level)
         return int(self.tokens.of_edge[row])
 
-    def size(self) -> float:
+    def size(self) -> int:
         encoder = self.model.config.encoder
         hidden = (encoder.mlp_dim or 4 * self.model.config.dim) / self.model.config.dim
         width = self.model.config.dim * self.values.element_size()
-        return width * max(1, encoder.num_layers) * (_ROWS_KEPT + 2 * hidden)
+        return int(width * max(1, encoder.num_layers) * (_ROWS_KEPT + 2 * hidden))
 
     @torch.no_grad()
     def without(self, removed: Bool[Tensor, "copies tokens"]) -> Float[Tensor, "copies out"]:

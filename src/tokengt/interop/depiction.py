@@ -82,8 +82,16 @@ def depict(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = 
     return Depiction(
         places,
         tuple(_atom(atom, places, neighbours[atom.GetIdx()]) for atom in molecule.GetAtoms()),
-        tuple(_bond(bond, places, neighbours, rings) for bond in molecule.GetBonds()),
+        tuple(_bond(bond, places, neighbours, rings) for bond in _in_order(molecule, policy)),
     )
+
+
+def _in_order(molecule: Any, policy: MoleculePolicy) -> list[Any]:
+    """Bonds as the graph lists them."""
+    bonds = list(molecule.GetBonds())
+    if policy.atoms == "canonical":
+        bonds.sort(key=lambda bond: sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())))
+    return bonds
 
 
 def _kekulised(molecule: Any) -> None:

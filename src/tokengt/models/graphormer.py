@@ -26,7 +26,7 @@ from tokengt.batch import GraphBatch
 from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, check_heads
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, biased_attention, check_distance, feed_forward
+from tokengt.models.pairs import Pairs, biased_attention, check_distance, feed_forward, pair_count
 from tokengt.structure.facts import HopDistances, StructureFact, fact_of
 from tokengt.structure.paths import path_edges
 
@@ -71,6 +71,10 @@ class GraphormerConfig(GraphModelConfig):
 
     def facts(self) -> Sequence[StructureFact]:
         return (HopDistances(self.max_distance),)
+
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        """Of every pair: its distance and biases; per layer and head its weight before and after dropout."""
+        return pair_count(graphs, places, 1) * (self.num_heads * (8 + 12 * self.num_layers) + 40)
 
     def build(self) -> "Graphormer":
         check_heads(self.dim, self.num_heads)

@@ -167,6 +167,11 @@ def biased_attention(
     return out_of_heads(out, pairs.tokens)
 
 
+def pair_count(graphs: GraphBatch, places: Int[Tensor, " graphs"], virtual: int) -> int:
+    """How many ordered pairs of tokens the graphs at these places have, with so many virtual nodes in each."""
+    return int((graphs.nodes.host_lengths.index_select(0, places) + virtual).square().sum())
+
+
 def check_distance(most: int) -> None:
     """Refuse a ``max_distance`` that is longer than distances are kept."""
     if not 1 <= most <= LONGEST:

@@ -47,6 +47,7 @@ class TrainRequest:
         max_rejected: the largest share of rows that may be rejected.
         resume: go on with a run that was stopped.
         quiet: say nothing.
+        floor: fit a linear model on fingerprints too, which a model should beat.
     """
 
     recipe: Recipe = field(default_factory=Recipe)
@@ -64,6 +65,7 @@ class TrainRequest:
     max_rejected: float = MAX_REJECTED
     resume: bool = False
     quiet: bool = False
+    floor: bool = True
 
     def __post_init__(self) -> None:
         if self.model is not None and not isinstance(self.model, nn.Module):

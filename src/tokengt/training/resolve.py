@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
 from tokengt.config import override
+from tokengt.data import manifest as manifests
 from tokengt.data.datasets import bundled
 from tokengt.data.manifest import GRAPHS, TaskKind
 from tokengt.data.splits import Split
@@ -300,7 +301,7 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
 
 def policy_of(store: Store) -> MoleculePolicy | None:
     """How the molecules of a store became graphs; None for other graphs."""
-    return MoleculePolicy(**store.manifest.featurisation["policy"]) if store.is_molecules else None
+    return manifests.policy_of(store.manifest.featurisation)
 
 
 def shown_targets(store: Store, split: Split, by_row: bool) -> Float[Tensor, "rows targets"]:

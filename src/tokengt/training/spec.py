@@ -136,8 +136,8 @@ class RunSpec:
     def _decisive(self) -> dict[str, Any]:
         """All that the result depends on; how often it is saved and how it is launched are not among it."""
         settings = to_dict(self)
-        for name in ("checkpoint_seconds", "cuda_graphs"):
-            del settings["training"][name]
+        for name in ("checkpoint_seconds", "cuda_graphs", "recompute", "memory"):
+            settings["training"].pop(name, None)
         for name in ("metric", "loss"):
             # What training asks for is the same choice; the task has what an empty one comes to.
             del settings["task"][name]

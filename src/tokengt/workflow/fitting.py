@@ -24,7 +24,7 @@ from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabr
 from tokengt.training.request import AUTO, TrainRequest
 from tokengt.training.resolve import Say
 from tokengt.training.run import STORE, refuse_to_overwrite, train_run
-from tokengt.training.spec import is_first_format
+from tokengt.training.spec import RUN_FILE, is_first_format, read_run
 from tokengt.training.start import Start
 from tokengt.workflow.inputs import check_files, check_wishes, is_prepared_first, open_data
 from tokengt.workflow.run_folder import run_folder
@@ -193,6 +193,7 @@ def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predicto
     if start is not None and start.policy is not None:
         # How large a molecule may be is the caller's to say: it decides which ones are read, and not how.
         recipe = replace(recipe, policy=replace(start.policy, max_atoms=recipe.policy.max_atoms))
+    recipe = _as_begun(recipe, out) if request.resume else recipe
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
 
@@ -220,6 +221,14 @@ def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predicto
         seconds = train_run(fabric, store, request, start, out, say)
         fabric.barrier()
         return Predictor.load(out, request.where.device, request.model), seconds
+
+
+def _as_begun(recipe: Recipe, out: Path) -> Recipe:
+    """A run that an older version began goes on with atoms as they are spelled, which was the only way it knew."""
+    if not (out / RUN_FILE).is_file():
+        return recipe
+    policy = read_run(out).molecules
+    return recipe if policy is None else replace(recipe, policy=replace(recipe.policy, atoms=policy.atoms))
 
 
 def _first_alone(fabric: Any, act: Callable[[], Store]) -> Store | None:

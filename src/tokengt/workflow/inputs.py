@@ -175,10 +175,11 @@ def _rejected(store: Store, file: Path, source: Path | SplitFiles) -> str:
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
+    kept_policy = policy_of(store)
     for option, asked, kept in (
         ("descriptors", recipe.descriptors, store.manifest.descriptors),
         ("level", recipe.level, store.manifest.level),
-        ("the molecule policy", recipe.policy if recipe.policy != MoleculePolicy() else None, policy_of(store)),
+        ("the molecule policy", _asked_policy(recipe.policy, kept_policy), kept_policy),
     ):
         if asked and asked != kept:
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
@@ -195,6 +196,17 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     places = [names.index(name) for name in asked]
     manifest = replace(store.manifest, targets=tuple(store.manifest.targets[place] for place in places))
     return replace(store, manifest=manifest, targets=store.targets[:, places])
+
+
+def _asked_policy(asked: MoleculePolicy, kept: MoleculePolicy | None) -> MoleculePolicy | None:
+    """What is asked for besides the defaults; None for nothing.
+
+    Older versions knew only one order of atoms, so their stores keep it: nobody asked them for another.
+    """
+    default = MoleculePolicy()
+    if kept is not None and asked.atoms == default.atoms:
+        asked, default = replace(asked, atoms=kept.atoms), replace(default, atoms=kept.atoms)
+    return None if asked == default else asked
 
 
 def _as_asked(store: Store, recipe: Recipe) -> Store:

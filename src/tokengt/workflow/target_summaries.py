@@ -16,6 +16,7 @@ from tokengt.explain.run_summary import Picture, TargetSummary, WrongRow
 from tokengt.inference import Predictor
 from tokengt.interop.depiction import depict
 from tokengt.interop.molecules import ATOM_CATEGORIES, MoleculePolicy
+from tokengt.sparse import as_dense
 from tokengt.training.metrics import confusion, metrics, roc_curve, to_numpy
 from tokengt.training.tasks import Task
 
@@ -54,7 +55,7 @@ class Labelled:
     @cached_property
     def elements(self) -> dict[str, Bool[NDArray[np.bool_], " rows"]]:
         """Which rows are of molecules with an element; none for other graphs."""
-        features = self.store.graphs.node_features
+        features = as_dense(self.store.graphs.node_features)
         if not self.store.is_molecules or features is None:
             return {}
         owners, rows = self.store.graphs.nodes.ids.cpu().numpy(), features[:, 0].cpu().numpy().astype(np.int64)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -37,7 +37,7 @@ from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.orthogonal import orthogonal_random_features
 from tokengt.models.tokengt.proof_heads import ProofHeads, begin_with_proof_heads
 from tokengt.models.tokengt.structure import StructureConfig
-from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
+from tokengt.models.tokengt.tokens import SparseBasis, TokenBatch, Tokenizer, TokensConfig
 from tokengt.ragged import Segments
 from tokengt.structure.facts import StructureFact
 from tokengt.structure.tuples import with_merged_edges
@@ -58,6 +58,9 @@ class TokenGTConfig(ModelConfig):
         domain: the inputs that written weights are right for, and all others are refused; None for trained ones.
         structure: stronger inputs than the paper's: random walks, eigenpairs, degrees; none by default.
         proof_heads: heads that begin as the maps of the paper's proofs; none by default.
+        sparse_basis: with ``encoder.sparse_basis_residual``, "nodes" read the tokens of their edges (X_ii adds X_ij for
+            all j) as in the paper's last experiment; with "both", an edge reads its nodes as well (X_ij adds X_ii and
+            X_jj), so that what is known of a node reaches its neighbours within two layers.
     """
 
     kind: Literal["tokengt"] = field(default="tokengt", init=False)
@@ -69,10 +72,13 @@ class TokenGTConfig(ModelConfig):
     domain: Domain | None = field(default=None, metadata={"late": True})
     structure: StructureConfig = field(default=StructureConfig(), metadata={"late": True})
     proof_heads: ProofHeads = field(default=ProofHeads(), metadata={"late": True})
+    sparse_basis: SparseBasis = field(default="nodes", metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise ValueError(f"dim is {self.dim}; expected at least 1")
+        if self.sparse_basis not in get_args(SparseBasis):
+            raise ValueError(f"sparse_basis is {self.sparse_basis!r}; expected 'nodes' or 'both'")
 
     def fit(self, data: Store, out_dim: int) -> "TokenGTConfig":
         return replace(
@@ -110,6 +116,20 @@ class TokenGTConfig(ModelConfig):
         # Both may be made of the same eigenvectors, which are worked out once.
         return tuple(dict.fromkeys((*self.identifiers.facts(), *self.structure.facts())))
 
+    def token_counts(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
+        """About how many tokens each graph becomes; edges count half where one token stands for two directions."""
+        edges = graphs.edges.host_lengths // (2 if self.tokens.layout == "undirected" else 1)
+        return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths
+
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        """What the blocks keep of every token, and tokens themselves with their gradient."""
+        tokens = int(self.token_counts(graphs).index_select(0, places).sum())
+        return tokens * (self.encoder.activation_bytes(self.dim, itemsize) + 8 * self.dim)
+
+    @property
+    def recomputes(self) -> bool:
+        return True
+
     def meanings(self) -> Mapping[str, Any]:
         ids, encoder = self.identifiers, self.encoder
         return {
@@ -122,6 +142,7 @@ class TokenGTConfig(ModelConfig):
             "encoder.sparse_basis_residual": encoder.sparse_basis_residual,
             "encoder.sparse_basis_scale": encoder.sparse_basis_scale,
             "encoder.incidence": encoder.incidence,
+            "sparse_basis": self.sparse_basis,
         }
 
     def attention_settings(self, kind: str) -> Mapping[str, Any]:
@@ -295,9 +316,7 @@ class TokenGT(Model):
         return True
 
     def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
-        """About how many tokens each graph becomes; edges count half where one token stands for two directions."""
-        edges = graphs.edges.host_lengths // (2 if self._merges else 1)
-        return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths
+        return self.config.token_counts(graphs)
 
     def prepared(self, graphs: GraphBatch) -> GraphBatch:
         """Where one token stands for both directions of an edge, these pairs are found once for all steps."""
@@ -321,6 +340,10 @@ class TokenGT(Model):
             return None
         draws = GeneratorDraws(None, nodes.offsets.device)
         return orthogonal_random_features(nodes, ids.dim, draws).to(next(self.parameters()))
+
+    def set_recompute(self, on: bool) -> bool:
+        self.encoder.set_recompute(on)
+        return on
 
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.encoder.blocks)
@@ -387,4 +410,4 @@ class TokenGT(Model):
         """Which rows are added to which after every block, for a model with the sparse basis."""
         if not self.config.encoder.sparse_basis_residual:
             return None
-        return RowLinks(*self.tokenizer.incident_rows(batch, tokens))
+        return RowLinks(*self.tokenizer.linked_rows(batch, tokens, self.config.sparse_basis))

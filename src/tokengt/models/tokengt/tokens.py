@@ -22,6 +22,9 @@ from tokengt.ragged import Segments, interleave, reorder, segment_sum
 from tokengt.structure.patterns import bell_number
 from tokengt.structure.tuples import equality_patterns, merge_directions
 
+# Which tokens read others by the sparse equivariant basis: nodes their edges, or edges their nodes as well.
+SparseBasis = Literal["nodes", "both"]
+
 
 class TokenKind(IntEnum):
     """Rows of the type identifiers at order 2; -1 marks a special token.
@@ -286,6 +289,23 @@ class Tokenizer(nn.Module):
             of_nodes, of_edges = self.structure(batch, None if merged is None else merged.first, index, eigenvectors)
             rows["structure"] = _Terms(of_nodes, of_edges, None)
         return tokens, rows, source, place
+
+    def linked_rows(
+        self, batch: GraphBatch, tokens: TokenBatch, basis: SparseBasis
+    ) -> tuple[Int[Tensor, " links"], Int[Tensor, " links"]]:
+        """Rows that are added and the rows they are added to, in the sparse operators of ``basis``."""
+        sources, targets = self.incident_rows(batch, tokens)
+        if basis == "nodes":
+            return sources, targets
+        ends = tokens.tuples if tokens.order > 1 else tokens.tuples[:, :0]
+        # A self-loop has one node, which it reads once.
+        distinct = torch.ones_like(ends, dtype=torch.bool)
+        for place in range(1, ends.shape[1]):
+            distinct[:, place] = (ends[:, :place] != ends[:, place : place + 1]).all(1)
+        of_edges = tokens.token_rows[:, None].expand_as(ends)[distinct]
+        of_hyperedges = tokens.hyperedge_rows.index_select(0, batch.members.ids)
+        read = tokens.node_rows.index_select(0, torch.cat([ends[distinct], batch.hyperedge_nodes]))
+        return torch.cat([sources, read]), torch.cat([targets, of_edges, of_hyperedges])
 
     def incident_rows(
         self, batch: GraphBatch, tokens: TokenBatch

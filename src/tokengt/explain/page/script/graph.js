@@ -66,7 +66,6 @@ class GraphDrawing {
 
   pickOf(place, token) {
     const pick = outline(place, place.kind === "piece" ? "pick line" : "pick");
-    if (place.kind === "piece") pick.setAttribute("stroke-width", "0.3");
     pick.setAttribute("role", "button");
     pick.setAttribute("data-token", token);
     pick.append(shape("title", {}, this.tokens[token].name));
@@ -135,10 +134,12 @@ function badgeFrame(place) {
   return frame;
 }
 
+/** The outline of a token: a ring around what is picked, or what is hit, which is smaller to leave room for bonds. */
 function outline(place, name) {
+  const radius = name === "ring" ? 0.42 : 0.3;
   if (place.kind === "piece") return shape("line", { class: name, x1: place.x1, y1: place.y1, x2: place.x2, y2: place.y2 });
   if (place.kind === "badge") return badgeShape(place, name);
-  return shape("circle", { class: name, cx: place.x, cy: place.y, r: place.kind === "loop" ? place.radius : 0.42 });
+  return shape("circle", { class: name, cx: place.x, cy: place.y, r: place.kind === "loop" ? place.radius : radius });
 }
 
 function spokes(place) {
