@@ -7,13 +7,16 @@ from tokengt.interop.depiction import Depiction, depict
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.interop.smiles import from_smiles
 
+# Atoms in the order of the text, so that a test can name them.
+SPELLED = MoleculePolicy(atoms="spelled")
+
 
 def lengths(drawing: Depiction) -> list[float]:
     return [float(np.hypot(*(drawing.places[bond.begin] - drawing.places[bond.end]))) for bond in drawing.bonds]
 
 
 def test_ethanol_is_two_corners_and_a_hydroxyl() -> None:
-    drawing = depict("CCO")
+    drawing = depict("CCO", SPELLED)
     assert [(atom.symbol, atom.written, atom.hydrogens) for atom in drawing.atoms] == [
         ("C", False, 0),
         ("C", False, 0),
@@ -30,17 +33,17 @@ def test_ethanol_is_two_corners_and_a_hydroxyl() -> None:
 @pytest.mark.parametrize(("smiles", "written"), [("C", True), ("C=C=C", True), ("CC", False), ("[13CH3]C", True)])
 def test_a_carbon_is_written_where_it_would_not_be_seen(smiles: str, written: bool) -> None:
     """Alone, in a straight line or as an isotope."""
-    atoms = depict(smiles).atoms
+    atoms = depict(smiles, SPELLED).atoms
     assert atoms[len(atoms) // 2 if smiles == "C=C=C" else 0].written is written
 
 
 def test_charges_and_isotopes_are_told() -> None:
-    first, second = depict("[2H][NH3+]").atoms
+    first, second = depict("[2H][NH3+]", SPELLED).atoms
     assert (first.symbol, first.isotope, second.charge, second.hydrogens) == ("H", 2, 1, 3)
 
 
 def test_the_second_line_of_a_ring_bond_lies_inside() -> None:
-    drawing = depict("c1ccccc1")
+    drawing = depict("c1ccccc1", SPELLED)
     doubles = [bond for bond in drawing.bonds if bond.style == "double"]
     assert len(doubles) == 3
     for bond in doubles:
@@ -51,21 +54,21 @@ def test_the_second_line_of_a_ring_bond_lies_inside() -> None:
 
 
 def test_a_double_bond_at_an_end_is_two_lines_around_the_middle() -> None:
-    (bond,) = [bond for bond in depict("CC(C)=O").bonds if bond.style == "double"]
+    (bond,) = [bond for bond in depict("CC(C)=O", SPELLED).bonds if bond.style == "double"]
     assert bond.side == 0
 
 
 def test_a_wedge_begins_at_its_centre() -> None:
-    styles = {bond.style: bond for bond in depict("C[C@H](N)O").bonds}
+    styles = {bond.style: bond for bond in depict("C[C@H](N)O", SPELLED).bonds}
     wedge = styles.get("wedge") or styles["hash"]
     assert wedge.begin == 1
     # The mirror image has the other kind of wedge at the same bond.
-    mirror = {bond.style: bond for bond in depict("C[C@@H](N)O").bonds}
+    mirror = {bond.style: bond for bond in depict("C[C@@H](N)O", SPELLED).bonds}
     assert ("wedge" in styles) != ("wedge" in mirror)
 
 
 @pytest.mark.parametrize(
-    "policy", [MoleculePolicy(), MoleculePolicy(hydrogens="explicit"), MoleculePolicy(salts="largest")]
+    "policy", [MoleculePolicy(), SPELLED, MoleculePolicy(hydrogens="explicit"), MoleculePolicy(salts="largest")]
 )
 def test_atoms_and_bonds_are_those_of_the_graph(policy: MoleculePolicy) -> None:
     """A number on the drawing would else stand at another atom than the one that is explained."""

@@ -1,18 +1,8 @@
 """explain."""
 
 import argparse
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-# Options that mean nothing for a whole file.
-_OF_ONE_ROW: Mapping[str, Callable[[argparse.Namespace], bool]] = {
-    "--row": lambda options: options.row is not None,
-    "--target": lambda options: options.target is not None,
-    "--item": lambda options: options.item != 0,
-    "--no-attributions": lambda options: options.no_attributions,
-    "--descriptors": lambda options: options.descriptors is not None,
-}
 
 
 def add_verbs(verbs: Any) -> None:
@@ -75,8 +65,15 @@ def _explain(options: argparse.Namespace) -> int:
 def _summary(options: argparse.Namespace) -> int:
     from tokengt.workflow.summarising import summary_file
 
-    for option, given in _OF_ONE_ROW.items():
-        if given(options):
+    of_one_row = {
+        "--row": options.row is not None,
+        "--target": options.target is not None,
+        "--item": options.item != 0,
+        "--descriptors": options.descriptors is not None,
+        "--no-attributions": options.no_attributions,
+    }
+    for option, given in of_one_row.items():
+        if given:
             raise ValueError(f"{option} is about one row, and --summary about the whole file; leave one of them out")
     report = summary_file(
         options.model,

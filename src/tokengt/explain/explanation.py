@@ -28,6 +28,8 @@ from tokengt.level import Level
 from tokengt.models.contract import Model
 
 T = TypeVar("T")
+# Characters of a page that a notebook keeps in its file.
+_LARGEST_FRAME = 2_000_000
 ATTRIBUTIONS: tuple[Method, ...] = ("integrated_gradients", "occlusion", "rollout")
 
 
@@ -117,9 +119,12 @@ class Explanation:
         return GraphBatch.collate([self.graph])
 
     def _repr_html_(self) -> str:
+        """Pictures, which every notebook shows, and below them the page, where that is small enough for a notebook."""
+        from tokengt.explain.page.render import framed, render
         from tokengt.explain.pictures import explanation_html
 
-        return explanation_html(self)
+        page = render(self)
+        return explanation_html(self) + (framed(page) if len(page) <= _LARGEST_FRAME else "")
 
 
 def explain_graph(

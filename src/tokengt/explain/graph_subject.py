@@ -117,6 +117,10 @@ class GraphSubject(Subject):
             copies = self.batch.select([0] * points)
             with evaluating(self.model), torch.enable_grad(), self._on_the_path(copies, times[some]) as passed:
                 rows = self._forward(copies)
+                if not passed:
+                    raise ValueError(
+                        f"{self._name()} embeds no features of this graph, so there is no path for gradients"
+                    )
                 if self.level != "graph":
                     rows = rows[copies.level_rows(self.level).starts + self.row]
                 outputs = self.reading(rows)[:, output]

@@ -17,7 +17,7 @@ from tokengt.interop.fragments import fragments
 from tokengt.workflow.explaining import ready
 
 # So many molecules are looked at, evenly spread over the file.
-_MOLECULES = 200
+MOLECULES = 200
 # A piece that fewer molecules have says little, unless hardly any molecule was looked at.
 _FEWEST = 3
 _SHOWN = 24
@@ -31,7 +31,7 @@ class FoundSubstructures:
     looked_at: int
 
 
-def find_substructures(predictor: Predictor, store: Store, molecules: int = _MOLECULES) -> FoundSubstructures:
+def find_substructures(predictor: Predictor, store: Store, molecules: int = MOLECULES) -> FoundSubstructures:
     """Leave every piece (:mod:`tokengt.interop.fragments`) out of every molecule, and compare the predictions.
 
     Raises:

@@ -31,7 +31,7 @@ from tokengt.workflow.inputs import open_data
 from tokengt.workflow.labelled import label_recipe, present_targets, store_labels
 from tokengt.workflow.reporting import check_page
 from tokengt.workflow.stores import cuts_of, graphs_at, rejected_of
-from tokengt.workflow.substructures import find_substructures
+from tokengt.workflow.substructures import MOLECULES, find_substructures
 from tokengt.workflow.target_summaries import Labelled, target_summaries
 
 # Over how many graphs of the validation part attention is measured: twenty seconds for the largest preset.
@@ -86,6 +86,7 @@ def summarise_run(
     store: Path | None = None,
     device: Device = "auto",
     max_atoms: int | None = None,
+    molecules: int = MOLECULES,
     quiet: bool = False,
 ) -> RunSummary:
     """How good a run is on data with labels, and what can be said about why.
@@ -99,6 +100,7 @@ def summarise_run(
         store: the store that the run was trained with, where it does not lie in its folder.
         device: where the model runs.
         max_atoms: how large a molecule may be, instead of the run's own limit.
+        molecules: in how many molecules of the data substructures are looked for.
         quiet: say nothing on stderr.
 
     Raises:
@@ -115,7 +117,7 @@ def summarise_run(
         mean, std = _predicted(predictor, opened, draws, over, quiet)
         labelled = Labelled(opened, labels, mean, std)
         targets = target_summaries(predictor, labelled, str(data))
-        found = attempt(partial(find_substructures, predictor, opened), "substructures", missing)
+        found = attempt(partial(find_substructures, predictor, opened, molecules), "substructures", missing)
     attention: AttentionSummary | None = attempt(
         lambda: usual_attention(run, _ATTENTION_GRAPHS, data=store), "attention", missing
     )

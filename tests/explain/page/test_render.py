@@ -182,3 +182,17 @@ def test_several_outputs_can_be_switched_between() -> None:
 def test_rendering_twice_gives_the_same_page() -> None:
     explanation = explained(TokenGT(config()), TRIANGLE)
     assert render(explanation) == render(explanation)
+
+
+def test_a_notebook_shows_the_page_in_a_frame_of_its_own(tmp_path: Path, open_page: Open) -> None:
+    explanation = explained(TokenGT(config()), TRIANGLE, names=(HOSTILE, "b"))
+    file = tmp_path / "notebook.html"
+    page = "<!doctype html><meta charset=utf-8><script>window.tokengt = { pick() {} }</script>"
+    file.write_text(page + explanation._repr_html_(), encoding="utf-8")
+    opened = open_page(file)
+    assert opened.complaints == []
+    frame = opened.page.frame_locator("iframe")
+    assert frame.locator("section").count() == 4
+    frame.get_by_role("button", name="Occlusion").click()
+    assert "one token at a time" in frame.locator("#attribution").inner_text()
+    assert opened.ask("window.hit === undefined")

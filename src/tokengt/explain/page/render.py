@@ -1,5 +1,6 @@
 """An explanation to HTML."""
 
+import html
 from collections.abc import Sequence
 
 from tokengt.explain.explanation import Explanation
@@ -30,3 +31,9 @@ def render_summary(summary: RunSummary) -> str:
     """One self-contained HTML file that shows how good a run is, and where it is wrong."""
     data = summary_view(summary)
     return assemble(f"{data['title']} summarised", data, _SUMMARY)
+
+
+def framed(page: str, height: int = 900) -> str:
+    """A page inside another, such as a notebook: it runs its own script, and has no part in what is around it."""
+    style = f"width:100%;height:{height}px;border:0"
+    return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{html.escape(page)}"></iframe>'

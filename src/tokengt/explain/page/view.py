@@ -137,12 +137,12 @@ def _distance(explanation: Explanation) -> dict[str, Any]:
     if explanation.distance is None or not explanation.distance.size:
         reason = explanation.missing.get("distance") or explanation.missing.get("maps")
         return {"missing": reason or "This model has no layer that attends."}
-    usual = explanation.usual
+    usual, absent = explanation.usual, explanation.missing.get("usual")
     return {
         "graph": as_numbers(explanation.distance),
         "usual": None if usual is None else as_numbers(usual.distance),
         "usual_words": None if usual is None else usual_words(usual),
-        "note": explanation.missing.get("usual"),
+        "note": f"Not compared with the validation part: {absent}." if absent else None,
     }
 
 

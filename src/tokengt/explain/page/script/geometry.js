@@ -75,7 +75,7 @@ function numberPlaces({ nodes, lines }) {
     // Hydrogens take the room beside the atom, and its number goes above or below.
     const beside = node.hydrogens || node.charge;
     const angle = beside ? furthest([Math.PI / 2, -Math.PI / 2], angles[place]) : widestGap(angles[place]);
-    const away = node.written ? 0.42 : 0.32;
+    const away = node.written ? 0.5 : 0.4;
     return { x: node.x + away * Math.cos(angle), y: node.y + away * Math.sin(angle) };
   });
 }

@@ -70,7 +70,7 @@ class PatternsPanel {
     const heads = values[0].length;
     const narrow = heads > 12;
     const grid = html("div", { class: "heads", role: "grid", "aria-label": "Heads by their strongest pattern" });
-    grid.style.gridTemplateColumns = `auto repeat(${heads}, minmax(${narrow ? 15 : 62}px, 1fr))`;
+    grid.style.gridTemplateColumns = `auto repeat(${heads}, minmax(${narrow ? 15 : 56}px, 1fr))`;
     values.forEach((row, layer) => {
       const cells = row.map((shares, head) => this.cell(shares, layer, head, narrow));
       grid.append(html("div", { role: "row" }, html("span", { role: "rowheader" }, `layer ${layer + 1}`), ...cells));
