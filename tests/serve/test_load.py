@@ -80,17 +80,13 @@ def serving(run: Path, *options: str) -> Iterator[Served]:
 def test_fifty_clients_are_answered_together_and_ctrl_c_finishes_what_is_in_flight(run: Path) -> None:
     with serving(run, "--limit", "rows=100") as served:
         served.load(4, 0.3)
-        before = served.cpu_seconds
-        one = served.load(1, 0.8)
-        between = served.cpu_seconds
-        fifty = served.load(50, 1.2)
-        after = served.cpu_seconds
+        one, fifty = served.load(1, 0.8), served.load(50, 1.2)
         assert one.failed == fifty.failed == 0
         assert fifty.answered >= 50
         requests, batches = (served.metric(f"tokengt_{name}") for name in ("batched_requests", "batch_rows_count"))
         assert requests / batches > 2
-        # Processors count and not the clock, because other tests run beside this one.
-        assert (between - before) / one.answered > 1.5 * (after - between) / fifty.answered
+        # By how much is measured by the slow test: other tests run beside this one.
+        assert fifty.rate > one.rate
         # A request that is being answered when the server is stopped still gets its answer.
         with socket.create_connection(("127.0.0.1", served.port), 30) as connection:
             connection.sendall(posted("/api/predict", {"smiles": ["CCO"] * 100}))
