@@ -54,6 +54,7 @@ pictures: $(STAMP)
 	$(BIN)/python docs/pictures/overview.py
 	$(BIN)/python docs/pictures/results.py
 	$(BIN)/python docs/pictures/pages.py
+	$(BIN)/python docs/pictures/serve.py
 
 docs: $(STAMP)
 	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'

@@ -6,9 +6,10 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import uvicorn
 
@@ -17,6 +18,7 @@ from tokengt.serve.app import create_app
 from tokengt.serve.limits import Limits
 from tokengt.serve.patience import impatient_protocol
 
+T = TypeVar("T")
 JSON = {"Content-Type": "application/json"}
 
 
@@ -66,6 +68,12 @@ class Running(NamedTuple):
     def metric(self, name: str) -> float:
         lines = self.get("/metrics").body.decode().splitlines()
         return next(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def run_async(scene: Coroutine[Any, Any, T]) -> T:
+    """``asyncio.run`` in a thread of its own: the browser's session has a loop in the thread of the tests."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, scene).result()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import networkx as nx
 import pytest
@@ -27,6 +28,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def predictor(run: Path) -> Predictor:
     return load(run, "cpu")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_reader() -> Iterator[None]:
+    """Each process that reads takes a second to start, and the tests start a dozen servers."""
+    with patch("tokengt.serve.service._MOST_READERS", 1):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +62,9 @@ def graph_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "data" / f"{place:02d}.json").write_text(json.dumps(content))
     train_small(folder / "data", folder / "run", "length")
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def graph_server(graph_run: Path) -> Iterator[Running]:
+    with running(load(graph_run, "cpu"), Limits(batch_wait=1.0)) as started:
+        yield started

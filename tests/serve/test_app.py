@@ -7,15 +7,14 @@ import json
 from pathlib import Path
 
 import networkx as nx
-import numpy as np
 import pytest
 
-from tests.serve.client import Running, running
+from tests.serve.client import Running, run_async, running
 from tests.serve.conftest import path_graph
 from tests.workflow.small import molecules, read_csv, train_small, write_csv
 from tokengt.inference import Predictor, load
+from tokengt.serve import explaining
 from tokengt.serve.app import create_app
-from tokengt.serve.limits import Limits
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.predicting import predict_file
 
@@ -90,44 +89,36 @@ def test_draws_have_a_spread(predictor: Predictor) -> None:
         assert server.get("/api/run").json()["spread"] is True
 
 
-def test_classes_are_named_with_their_chances(tmp_path: Path) -> None:
+def test_classes_have_their_chances_and_descriptors_come_with_the_rows(tmp_path: Path) -> None:
     smiles, values = molecules(30)
     labels = ["low" if value < -3 else "middle" if value < -1.5 else "high" for value in values]
-    source = write_csv(tmp_path / "data.csv", ("smiles", "class"), zip(smiles, labels, strict=True))
-    trained = train_small(source, tmp_path / "run", "class", task="multiclass")
-    with running(trained) as server:
-        answer = server.post("/api/predict", {"smiles": [smiles[0], "C1CC"], "alone": True}).json()
-    chances = trained.predict([smiles[0]]).mean[0]
+    rows = [(text, label, len(text), place / 3) for place, (text, label) in enumerate(zip(smiles, labels, strict=True))]
+    source = write_csv(tmp_path / "data.csv", ("smiles", "class", "length", "third"), rows)
+    options = TrainOptions(quiet=True, workers=1, descriptors=("length", "third"))
+    trained = train_small(source, tmp_path / "run", "class", options=options, task="multiclass")
     names = trained.task.classes
     assert names is not None
-    first, second = answer["rows"]
-    assert first["predicted_class"] == names[int(np.argmax(chances))]
-    assert [first[f"probability_{name}"] for name in names] == chances.tolist()
-    assert second["predicted_class"] is None
-
-
-def test_descriptors_come_with_the_rows(tmp_path: Path) -> None:
-    smiles, values = molecules(24)
-    rows = [(text, value, len(text), value / 3) for text, value in zip(smiles, values, strict=True)]
-    source = write_csv(tmp_path / "data.csv", ("smiles", "y", "length", "third"), rows)
-    options = TrainOptions(quiet=True, workers=1, descriptors=("length", "third"))
-    trained = train_small(source, tmp_path / "run", "y", options=options)
     with running(trained) as server:
-        told = server.get("/api/run").json()
-        assert "the columns length, third" in told["file_only"]
+        assert "the columns length, third" in server.get("/api/run").json()["file_only"]
         numbers = [[len(text), 0.1] for text in smiles[:3]]
-        answer = server.post("/api/predict", {"smiles": smiles[:3], "descriptors": numbers, "alone": True}).json()
-        expected = trained.predict(smiles[:3], descriptors=numbers).mean[:, 0].tolist()
-        assert [row["predicted_y"] for row in answer["rows"]] == expected
+        asked = {"smiles": [*smiles[:3], "C1CC"], "descriptors": [*numbers, [1, 2]], "alone": True}
+        answer = server.post("/api/predict", asked).json()["rows"]
+        chances = trained.predict(smiles[:3], descriptors=numbers).mean
+        assert [[row[f"probability_{name}"] for name in names] for row in answer[:3]] == chances.tolist()
+        assert [row["predicted_class"] for row in answer[:3]] == [names[place] for place in chances.argmax(1)]
+        assert answer[3]["predicted_class"] is None
         refusal = server.post("/api/predict", {"smiles": smiles[:3]})
         assert (refusal.status, refusal.json()["field"]) == (422, "descriptors")
         short = server.post("/api/predict", {"smiles": smiles[:3], "descriptors": [[1], [2], [3]]})
         assert "descriptors[0] has 1 numbers; expected 2 numbers: length, third" in short.error
+        explaining.prepare(trained, tmp_path / "run", 100)
+        page = explaining.page_of(explaining.Explained("CCO", 0, (3.0, 0.5)), 1)
+        assert page.startswith(b"<!doctype html>")
         table = server.table("smiles,length,third\nCCO,3,x\nCCO,3,0.5\n")
         assert [line.count(b"expected a number") for line in table.body.splitlines()] == [0, 1, 0]
 
 
-def test_graphs_are_predicted_as_their_files_are(graph_run: Path, tmp_path: Path) -> None:
+def test_graphs_are_predicted_as_their_files_are(graph_run: Path, graph_server: Running, tmp_path: Path) -> None:
     graphs = [nx.node_link_data(path_graph(nodes), edges="edges") for nodes in (3, 5, 4)]
     graphs.append({"nodes": [{"id": 0, "kind": 9}], "edges": []})  # A category that no graph of the training has.
     graphs.append({"nodes": [{"id": 0}], "edges": []})  # The attribute is missing.
@@ -136,40 +127,43 @@ def test_graphs_are_predicted_as_their_files_are(graph_run: Path, tmp_path: Path
         (tmp_path / "in" / f"{place}.json").write_text(json.dumps(graph))
     predict_file(graph_run, tmp_path / "in", tmp_path / "out.csv", quiet=True, device="cpu")
     expected = read_csv(tmp_path / "out.csv")
-    with running(load(graph_run, "cpu")) as server:
-        answer = server.post("/api/predict", {"graphs": graphs, "alone": True}).json()
-        found = answer["rows"]
-        assert [row["graph"] for row in found] == [1, 2, 3, 4, 5]
-        for row, file in zip(found, expected, strict=True):
-            cell = "" if row["predicted_length"] is None else f"{row['predicted_length']:.12g}"
-            assert cell == file["predicted_length"]
-            assert (row["reason"] is None) == (file["reason"] == "")
-            assert (row["reason"] or "") in file["reason"]
-        assert [row["reason"] is None for row in found] == [True, True, True, False, False]
-        wrong = server.post("/api/predict", {"smiles": ["C"]})
-        assert (wrong.status, wrong.json()["field"]) == (422, "smiles")
-        assert "trained on graphs that are no molecules" in server.table(TABLE).error
-        large = {"nodes": [{"id": place, "kind": 0} for place in range(6000)], "edges": []}
-        assert server.post("/api/predict", {"graphs": [large]}).status == 413
+    answer = graph_server.post("/api/predict", {"graphs": graphs, "alone": True}).json()
+    found = answer["rows"]
+    assert [row["graph"] for row in found] == [1, 2, 3, 4, 5]
+    for row, file in zip(found, expected, strict=True):
+        cell = "" if row["predicted_length"] is None else f"{row['predicted_length']:.12g}"
+        assert cell == file["predicted_length"]
+        assert (row["reason"] is None) == (file["reason"] == "")
+        assert (row["reason"] or "") in file["reason"]
+    assert [row["reason"] is None for row in found] == [True, True, True, False, False]
+    explaining.prepare(load(graph_run, "cpu"), None, 100)
+    assert explaining.page_of(explaining.Explained(graphs[0]), 1).startswith(b"<!doctype html>")
+    with pytest.raises(ValueError, match="node 0 has no attribute 'kind'"):
+        explaining.page_of(explaining.Explained(graphs[4]), 1)
+    wrong = graph_server.post("/api/predict", {"smiles": ["C"]})
+    assert (wrong.status, wrong.json()["field"]) == (422, "smiles")
+    assert "trained on graphs that are no molecules" in graph_server.table(TABLE).error
+    large = {"nodes": [{"id": place, "kind": 0} for place in range(6000)], "edges": []}
+    assert graph_server.post("/api/predict", {"graphs": [large]}).status == 413
 
 
-def test_one_bad_graph_does_not_spoil_the_batch_of_others(graph_run: Path) -> None:
+def test_one_bad_graph_does_not_spoil_the_batch_of_others(graph_server: Running) -> None:
     """A graph that the model refuses is joined with those of other requests, and costs them nothing."""
     good = nx.node_link_data(path_graph(4), edges="edges")
     bad = {"nodes": [{"id": 0, "kind": 9}], "edges": []}
-    limits = Limits(batch_wait=1.0)
-    with running(load(graph_run, "cpu"), limits) as server:
-        alone = server.post("/api/predict", {"graphs": [good], "alone": True}).json()["rows"][0]["predicted_length"]
-        with server.app.state.service.batcher.coming():
+    alone = graph_server.post("/api/predict", {"graphs": [good], "alone": True}).json()["rows"][0]
 
-            async def both() -> list[dict[str, object]]:
-                asked = [asyncio.to_thread(server.post, "/api/predict", {"graphs": [graph]}) for graph in (good, bad)]
-                return [answer.json()["rows"][0] for answer in await asyncio.gather(*asked)]
+    async def both() -> list[dict[str, object]]:
+        asked = [asyncio.to_thread(graph_server.post, "/api/predict", {"graphs": [graph]}) for graph in (good, bad)]
+        return [answer.json()["rows"][0] for answer in await asyncio.gather(*asked)]
 
-            first, second = asyncio.run(both())
-    assert first["predicted_length"] == pytest.approx(alone, abs=1e-5)
+    before = graph_server.metric("tokengt_batch_rows_count")
+    with graph_server.app.state.service.batcher.coming():
+        first, second = run_async(both())
+    assert graph_server.metric("tokengt_batch_rows_count") == before + 1
+    assert first["predicted_length"] == pytest.approx(alone["predicted_length"], abs=1e-5)
     assert second["predicted_length"] is None
-    assert "kind" in str(second["reason"]) or "categor" in str(second["reason"])
+    assert "categor" in str(second["reason"])
 
 
 def test_the_application_needs_no_socket(predictor: Predictor) -> None:
@@ -208,7 +202,7 @@ def test_the_application_needs_no_socket(predictor: Predictor) -> None:
         async with app.router.lifespan_context(app):
             await app(scope, receive, send)
 
-    asyncio.run(once())
+    run_async(once())
     assert sent[0]["status"] == 200
     content = json.loads(b"".join(part["body"] for part in sent[1:]))  # type: ignore[misc]
     assert content["rows"][0]["predicted_y"] == float(predictor.predict(["CCO"]).mean[0, 0])

@@ -1,8 +1,10 @@
 """Bodies of requests: what they ask for, or one sentence about what is wrong."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,3 +182,10 @@ def test_limits_have_ranges() -> None:
         ValueError, match=r"rows is 5,000; expected at most 2,048; longer files are for tokengt predict"
     ):
         Limits(rows=5000)
+
+
+def test_the_limits_of_the_guide_are_those_there_are() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "serve.md").read_text()
+    _, table = guide.split("| Limit | Default | Meaning |\n|---|---|---|\n")
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", table, re.MULTILINE)
+    assert {name: float(value) for name, value in rows} == {each.name: each.default for each in fields(Limits)}

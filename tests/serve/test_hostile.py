@@ -114,7 +114,7 @@ def test_schemathesis_finds_nothing(server: Running) -> None:
         asked[case.path] += 1
 
     quick = settings(
-        max_examples=10,
+        max_examples=4,
         deadline=None,
         database=None,
         derandomize=True,
@@ -128,7 +128,7 @@ def test_schemathesis_finds_nothing(server: Running) -> None:
         )
         for mode in modes:
             quick(given(case=route.as_strategy(generation_mode=mode))(attack))()
-    assert asked["/api/predict"] >= 20
+    assert asked["/api/predict"] >= 8
 
 
 @pytest.fixture(scope="module")

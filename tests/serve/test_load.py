@@ -79,18 +79,14 @@ def serving(run: Path, *options: str) -> Iterator[Served]:
 
 def test_fifty_clients_are_answered_together_and_ctrl_c_finishes_what_is_in_flight(run: Path) -> None:
     with serving(run, "--limit", "rows=100") as served:
-        served.load(4, 0.5)
-        before = served.cpu_seconds
-        one = served.load(1, 1.5)
-        between = served.cpu_seconds
-        fifty = served.load(50, 2.5)
-        after = served.cpu_seconds
+        served.load(4, 0.3)
+        one, fifty = served.load(1, 0.8), served.load(50, 1.2)
         assert one.failed == fifty.failed == 0
-        assert fifty.answered > 100
+        assert fifty.answered >= 50
         requests, batches = (served.metric(f"tokengt_{name}") for name in ("batched_requests", "batch_rows_count"))
         assert requests / batches > 2
-        # Processors count and not the clock, because other tests run beside this one.
-        assert (between - before) / one.answered > 1.5 * (after - between) / fifty.answered
+        # By how much is measured by the slow test: other tests run beside this one.
+        assert fifty.rate > one.rate
         # A request that is being answered when the server is stopped still gets its answer.
         with socket.create_connection(("127.0.0.1", served.port), 30) as connection:
             connection.sendall(posted("/api/predict", {"smiles": ["CCO"] * 100}))
@@ -143,7 +139,7 @@ def test_what_cannot_be_served_is_said(run: Path, tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         assert "choose another with --port, or 0 for any free one" in refused(here("serve", run, "--port", port))
     assert "the port is 70000; expected 0 to 65535" in refused(here("serve", run, "--port", "70000"))
-    assert "limit has no field 'row' (did you mean rows?)" in refused(here("serve", run, "--limit", "row=5"))
+    assert "limit.row is unknown (did you mean rows?)" in refused(here("serve", run, "--limit", "row=5"))
     assert "rows=500" in refused(here("serve", run, "--limit", "rows"))
     assert "the limit rows is 9,999; expected at most 2,048" in refused(here("serve", run, "--limit", "rows=9999"))
     assert "draws is 0; expected at least 1" in refused(here("serve", run, "--draws", "0", "--port", "0"))
@@ -168,6 +164,8 @@ def test_another_address_than_loopback_is_warned_of(
     from tokengt.serve.running import serve
 
     monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: None)
+    # It does not listen anywhere but on loopback, whatever it is told to.
+    monkeypatch.setattr("tokengt.serve.running._listen", lambda *_: socket.create_server(("127.0.0.1", 0)))
     serve(run, host="127.0.0.1", port=0, device="cpu")
     printed = capsys.readouterr()
     assert "at http://127.0.0.1:" in printed.out

@@ -2,49 +2,37 @@
 
 import asyncio
 import os
-import signal
 import time
 
 import pytest
 
+from tests.serve.client import run_async
 from tokengt.serve import reading
 from tokengt.serve.problems import Problem
 from tokengt.serve.readers import Readers
 
 
-def own_pid() -> int:
-    return os.getpid()
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def refuse() -> None:
-    raise ValueError("not this one")
-
-
 def test_what_is_endless_or_deadly_is_given_up_and_the_next_is_answered() -> None:
     async def scene() -> None:
         readers = Readers(1, 1.0, "reading the input", reading.warm)
-        first = await readers.ask(own_pid)
-        with pytest.raises(ValueError, match="not this one"):
-            await readers.ask(refuse)
-        assert await readers.ask(own_pid) == first != os.getpid()
+        first = await readers.ask(os.getpid)
+        with pytest.raises(ValueError, match="invalid literal"):
+            await readers.ask(int, "x")
+        assert await readers.ask(os.getpid) == first != os.getpid()
         with pytest.raises(Problem, match="took longer than 1 seconds"):
             await readers.ask(time.sleep, 60)
         with pytest.raises(Problem) as deadly:
-            await readers.ask(die)
+            await readers.ask(os.abort)
         assert deadly.value.status == 422
-        assert await readers.ask(own_pid) != first
+        assert await readers.ask(os.getpid) != first
         # Whoever goes away while it is read leaves the process to be used again.
         task = asyncio.create_task(readers.ask(time.sleep, 0.2))
         await asyncio.sleep(0.05)
         task.cancel()
-        last = await readers.ask(own_pid)
+        last = await readers.ask(os.getpid)
         assert last != first
         await readers.close()
         with pytest.raises(ProcessLookupError):
             os.kill(last, 0)
 
-    asyncio.run(scene())
+    run_async(scene())

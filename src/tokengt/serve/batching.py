@@ -124,14 +124,16 @@ class Batcher:
         while jobs := self._take():
             started = time.monotonic()
             try:
-                count = self._answer_a_part(jobs[0]) if jobs[0].alone else self._answer_together(jobs)
+                done, count = self._answer_a_part(jobs[0]) if jobs[0].alone else self._answer_together(jobs)
             except Exception as error:
                 # Whatever it is, these requests are told, and the thread goes on with the next ones.
                 for job in jobs:
-                    if not job.future.done():
-                        job.future.set_exception(error)
+                    job.future.set_exception(error)
                 continue
+            # It is counted before it is told: whoever has an answer finds it among the counts.
             self._observe(len(jobs), count, time.monotonic() - started)
+            for job, outcome in zip(jobs, done, strict=False):
+                job.future.set_result(outcome)
 
     def _take(self) -> list[Job]:
         """The requests of the next batch; none when the queue is closed and empty."""
@@ -168,26 +170,27 @@ class Batcher:
         empty = torch.full((rows, self._question.width), torch.nan, dtype=torch.float64)
         return Outcome(empty, empty.clone() if self._question.has_spread else None, {})
 
-    def _answer_together(self, jobs: Sequence[Job]) -> int:
-        """One batch for several requests; where the model refuses it, each by itself. Gives the number of graphs."""
+    def _answer_together(self, jobs: Sequence[Job]) -> tuple[list[Outcome], int]:
+        """One batch for several requests; where the model refuses it, each by itself. Also the number of graphs."""
         level = self._question.level
         graphs = jobs[0].graphs if len(jobs) == 1 else GraphBatch.joined([job.graphs for job in jobs])
         try:
             found = self._question.ask(graphs)
         except ValueError:
-            for job in jobs:
-                job.future.set_result(self._answered(job.graphs))
-            return len(graphs)
-        first = 0
+            return [self._answered(job.graphs) for job in jobs], len(graphs)
+        outcomes, first = [], 0
         for job in jobs:
             last = first + job.graphs.level_rows(level).total
             spread = None if found.spread is None else found.spread[first:last]
-            job.future.set_result(Outcome(found.values[first:last], spread, {}))
+            outcomes.append(Outcome(found.values[first:last], spread, {}))
             first = last
-        return len(graphs)
+        return outcomes, len(graphs)
 
-    def _answer_a_part(self, job: Job) -> int:
-        """The next batch of a request that is answered by itself, which then goes to the end of the queue."""
+    def _answer_a_part(self, job: Job) -> tuple[list[Outcome], int]:
+        """The next batch of a request that is answered by itself, which then goes to the end of the queue.
+
+        The outcome comes with the last batch.
+        """
         if job.outcome is None:
             job.left, job.outcome = self._predictor.batches(job.graphs), self._nothing_yet(job.graphs)
         places = job.left.pop(0)
@@ -198,12 +201,11 @@ class Batcher:
             job.outcome.spread[index] = part.spread
         numbers = places.tolist()
         job.outcome.refused.update({numbers[place]: reason for place, reason in part.refused.items()})
-        if job.left:
-            with self._changed:
-                self._queue.append(job)
-        else:
-            job.future.set_result(job.outcome)
-        return len(places)
+        if not job.left:
+            return [job.outcome], len(places)
+        with self._changed:
+            self._queue.append(job)
+        return [], len(places)
 
     def _answered(self, graphs: GraphBatch) -> Outcome:
         """What the model says of graphs, without those that it refuses."""

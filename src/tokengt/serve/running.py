@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import uvicorn
@@ -46,6 +47,7 @@ def serve(
     listener = _listen(host, port)
     with listener:
         predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
+        _check_installed("networkx" if predictor.spec.molecules is None else "rdkit")
         folder = None if isinstance(run, Predictor) else find_run(run)
         app = create_app(predictor, limits, draws=draws, hosts=hosts, folder=folder)
         if not hosts.is_loopback:
@@ -76,6 +78,13 @@ def serve(
             _say("stopped")
         finally:
             sys.setswitchinterval(before)
+
+
+def _check_installed(package: str) -> None:
+    """Refuse to start without what reads the inputs of the run."""
+    if find_spec(package) is None:
+        needed = "NetworkX: pip install networkx" if package == "networkx" else "RDKit: pip install 'tokengt[chem]'"
+        raise ImportError(f"this run's inputs are read by {needed}")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,6 +1,5 @@
-"""A real browser for the pages, where one is installed, and the pages of a small run."""
+"""Pages opened in a real browser, where one is installed, and the pages of a small run."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,16 +12,6 @@ from tokengt.workflow.fitting import train
 from tokengt.workflow.reporting import explain_file
 from tokengt.workflow.summarising import summary_file
 
-# Chromium looks for updates and the like by itself, which is no request of the page.
-_FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 SMILES = "CC(=O)Nc1ccc(O)cc1"
 
 
@@ -44,19 +33,6 @@ class Opened:
 
 
 Open = Callable[..., Opened]
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """Skips by name where there is no browser to test in."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium is installed")
-    with playwright.sync_playwright() as session:
-        browser = session.chromium.launch(executable_path=program, args=list(_FLAGS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ export function removeBond(molecule, bond) {
 // A ring of so many atoms: around a place, on an atom (which becomes part of it), or on a bond (which both rings share).
 export function ringAround(molecule, x, y, size, aromatic) {
   const radius = ringRadius(size);
-  const corners = ringCorners(x, y, radius, Math.PI / 2 + Math.PI / size, size);
+  const corners = ringCorners(x, y, radius, -Math.PI / 2, size);
   return ringOf(molecule, corners, aromatic);
 }
 

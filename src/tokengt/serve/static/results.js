@@ -14,13 +14,17 @@ export function columnsOf(header, run) {
   return { own: header.slice(0, own), values, reason: header.length - 1 };
 }
 
-// Four digits are what a model is worth reading to; classes are words.
-export function shown(text) {
+// Four digits are what a model is worth reading to, and two of a spread; classes are words.
+export const shown = (text) => rounded(text, 4);
+const spreadOf = (text) => rounded(text, 2);
+
+function rounded(text, digits) {
   const number = Number(text);
   if (text === "" || !Number.isFinite(number)) return text;
   const size = Math.abs(number);
-  const digits = size !== 0 && (size < 1e-3 || size >= 1e6) ? number.toExponential(3) : String(Number(number.toPrecision(4)));
-  return digits.replaceAll("-", "−");
+  const far = size !== 0 && (size < 1e-3 || size >= 1e6);
+  const written = far ? number.toExponential(digits - 1) : String(Number(number.toPrecision(digits)));
+  return written.replaceAll("-", "−");
 }
 
 export class Results {
@@ -90,7 +94,7 @@ export class Results {
     });
     for (const { name, place: column, spread } of values) {
       const made = cell("td", shown(row[column]), `value${row[column] ? "" : " blank"}`, { "data-label": name.replace(/^predicted_/, ""), title: row[column] });
-      if (spread !== undefined && row[spread]) made.append(Object.assign(document.createElement("span"), { className: "spread", textContent: ` ± ${shown(row[spread])}` }));
+      if (spread !== undefined && row[spread]) made.append(Object.assign(document.createElement("span"), { className: "spread", textContent: ` ± ${spreadOf(row[spread])}` }));
       line.append(made);
     }
     if (reasons) line.append(cell("td", row[reason], `reason${row[reason] ? "" : " blank"}`, { "data-label": "reason" }));
