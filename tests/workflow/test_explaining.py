@@ -173,7 +173,7 @@ def test_node_link_json_as_a_file_or_as_it_is(tmp_path: Path) -> None:
     for given in (file, str(file), content, networkx.node_link_graph(content, edges="edges")):
         found = explain(run, given, methods=(), usual=0)
         np.testing.assert_allclose(found.prediction, wanted.prediction, rtol=1e-6)
-    with pytest.raises(ValueError, match="no node-link graph"):
+    with pytest.raises(ValueError, match="expected what networkx"):
         explain(run, {"nodes": 3})
 
 

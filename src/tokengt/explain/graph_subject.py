@@ -140,11 +140,15 @@ class GraphSubject(Subject):
         return slopes.new_zeros(len(slopes), len(self.tokens)).index_add(1, places, slopes)
 
     @contextmanager
-    def with_nodes(self, there: Float[Tensor, " nodes"]) -> Iterator[None]:
-        """So much of every node's features is there inside, the rest being those of the most ordinary node."""
+    def faded(self, nodes: Float[Tensor, " nodes"], edges: Float[Tensor, " edges"] | None = None) -> Iterator[None]:
+        """So much of the features of every node (and edge) is there inside, the rest being those of the ordinary one.
+
+        ``edges`` is None for all of them.
+        """
 
         def blended(module: FeatureEncoder, inputs: Any, embedded: Tensor | None) -> Tensor | None:
-            if embedded is None or module.name != "node_features":
+            there = nodes if module.name == "node_features" else edges
+            if embedded is None or there is None or not len(embedded):
                 return None
             usual = embedded[most_ordinary(embedded.detach())]
             return usual + there[:, None] * (embedded - usual)

@@ -53,7 +53,8 @@ class MaskedModel(nn.Module):
 
     A TokenGT takes masks of nodes and edges to the baseline of their tokens; both directions that share a token are as
     much there as the mean of their masks. In other models, nodes go back to the features of the most ordinary one.
-    Their edges are masked by PyG's own layers where they have any; elsewhere an edge with a mask of 0 is taken out.
+    Their edges are masked by PyG's own layers where they have any (GAT, GPS); elsewhere edges go back to the features
+    of the most ordinary one, and one with a mask of 0 is taken out.
 
     Args:
         model: a TokenGT, any other model, or a module of one's own (whose nodes cannot be masked).
@@ -67,6 +68,8 @@ class MaskedModel(nn.Module):
         self.gate = _EdgeGate()
         # Layers of the model itself that take PyG's mask of edges.
         self.has_layers = any(isinstance(part, MessagePassing) for part in self.model.modules())
+        # PyG's explainer puts all modules back into the mode that this one is in.
+        self.train(self.model.training)
 
     def inputs(self, graph: Any) -> dict[str, Any]:
         """What an explainer is called with for one graph: ``explainer(**masked.inputs(graph))``."""
@@ -75,7 +78,7 @@ class MaskedModel(nn.Module):
         return {"x": torch.ones(batch.num_nodes, 1).to(weight), "edge_index": batch.edge_index, "graph": batch}
 
     def forward(
-        self, x: Float[Tensor, "nodes 1"], edge_index: Int[Tensor, "2 edges"], graph: Any
+        self, x: Float[Tensor, "nodes columns"], edge_index: Int[Tensor, "2 edges"], graph: Any
     ) -> Float[Tensor, "rows out"]:
         """The model's outputs where ``x`` of the nodes is there, and as much of the edges as PyG's mask says."""
         batch = one_graph(graph)
@@ -105,10 +108,12 @@ class MaskedModel(nn.Module):
     def _from_graph(
         self, batch: GraphBatch, nodes: Float[Tensor, " nodes"], edges: Tensor | None
     ) -> Float[Tensor, "rows out"]:
+        faded = None
         if edges is not None and not self.has_layers:
+            kept = edges.detach() != 0
             every = torch.ones(1, batch.num_nodes, dtype=torch.bool)
-            batch = subgraphs(batch, every, (edges.detach() != 0).cpu()[None])
-        with GraphSubject(self.model, batch).with_nodes(nodes):
+            batch, faded = subgraphs(batch, every, kept.cpu()[None]), edges[kept]
+        with GraphSubject(self.model, batch).faded(nodes, faded):
             rows: Tensor = self.model(with_facts(batch, self.model.config.facts()))
         return rows
 
