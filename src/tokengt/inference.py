@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.data.batching import evaluation_batches, tokens_at_once
+from tokengt.data.batching import evaluation_batches, tokens_predicted_at_once
 from tokengt.data.datasets import find_run
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
@@ -273,7 +273,7 @@ class Predictor:
         """The places of the graphs that one call of the model takes together, batch by batch: of similar sizes."""
         # The models of a run differ in their weights and scaling only, so the first can say what a graph costs.
         costs = self.members[0].model.costs(graphs)
-        return evaluation_batches(torch.arange(len(graphs)), costs, tokens_at_once(self.device))
+        return evaluation_batches(torch.arange(len(graphs)), costs, tokens_predicted_at_once(self.device))
 
     def _descriptors(self, values: Any, count: int) -> Float[Tensor, "rows columns"]:
         names = self.spec.descriptors.names

@@ -31,6 +31,7 @@ from tokengt.explain.attributions import check_method, of_gradients, of_occlusio
 from tokengt.explain.gradients import integrated_gradients
 from tokengt.explain.rollout import last_attention, rolled_out
 from tokengt.explain.subject import Slopes, Subject
+from tokengt.explain.token_subject import BASELINES, most_ordinary
 from tokengt.explain.tokens import tokens_of
 from tokengt.models.message_passing.model import GinConfig
 from tokengt.presets import PRESETS
@@ -59,18 +60,46 @@ def test_a_linear_model_by_hand() -> None:
     # The sum of a linear model's occlusions is right too: what is left without all tokens is the bias.
     assert found.gap == pytest.approx(0, abs=1e-9)
     assert found.reference == pytest.approx(model.head.project.bias[1].item())
-    features = terms["features"].detach().clone()
-    for rows in (slice(1, 6), slice(6, 13)):
-        features[rows] -= features[rows].mean(0)
-    found = attribution(model, graph, output=1)
-    moved = features + terms["identifiers"].detach()
-    np.testing.assert_allclose(found.scores, (moved @ weight).numpy(), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found.by_part["features"], (features @ weight).numpy(), rtol=1e-6, atol=1e-9)
-    assert found.complete
-    assert found.evaluations == 9
-    zero = attribution(model, graph, output=1, baseline="zero")
-    everything = (terms["features"] + terms["identifiers"]).detach() @ weight
-    np.testing.assert_allclose(zero.scores, everything.numpy(), rtol=1e-6, atol=1e-9)
+    features, ids = terms["features"].detach(), terms["identifiers"].detach()
+    for baseline in BASELINES:
+        moved = features.clone()
+        for rows in (slice(1, 6), slice(6, 13)):
+            mean = features[rows].mean(0)
+            nearest = features[rows][(features[rows] - mean).square().sum(1).argmin()]
+            moved[rows] -= {"zero": torch.zeros_like(mean), "mean": mean, "ordinary": nearest}[baseline]
+        found = attribution(model, graph, output=1, baseline=baseline)
+        np.testing.assert_allclose(found.by_part["features"], (moved @ weight).numpy(), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(found.by_part["identifiers"], (ids @ weight).numpy(), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(found.scores, ((moved + ids) @ weight).numpy(), rtol=1e-6, atol=1e-9)
+        assert found.complete
+        # Two stages of five points each.
+        assert found.evaluations == 10
+
+
+def test_the_most_ordinary_token_is_told_by_its_content_alone() -> None:
+    """Of 0, 0, 3, 10 the mean is 3.25, and 3 is nearest; of two that are equally near, the smaller one is taken."""
+    assert most_ordinary(torch.tensor([[0.0], [0.0], [3.0], [10.0]])) == 2
+    for order in ([[1.0], [-1.0]], [[-1.0], [1.0]]):
+        rows = torch.tensor(order)
+        assert rows[most_ordinary(rows)].item() == -1
+    subject = subject_of(small_model(), plain(random_graph(5, 0)))
+    assert subject.baseline.startswith("every node is like ")
+    assert " and every edge" not in subject.baseline
+    both = subject_of(small_model(), plain(random_graph(5, 4)))
+    assert both.baseline.count(" like ") == 2
+
+
+def test_between_the_stages_the_wiring_is_known_and_all_tokens_are_ordinary() -> None:
+    """The scores of identifiers sum to what they change there; those of features to the rest of the way."""
+    model, graph = small_model(dtype=DOUBLE), plain(random_graph(6, 9))
+    found = attribution(model, graph)
+    assert graph.node_features is not None
+    usual = int(found.baseline.split()[4])
+    assert found.baseline.startswith(f"every node is like {usual} and every edge like ")
+    alike = Graph(graph.node_features[[usual] * 6], graph.edge_index, graph.edge_features)
+    middle = model(alike)[0, 0].item()
+    assert found.by_part["identifiers"].sum() == pytest.approx(middle - found.reference, abs=found.tolerance)
+    assert found.by_part["features"].sum() == pytest.approx(found.prediction - middle, abs=found.tolerance)
 
 
 def without_edge(graph: Graph, edge: int) -> Graph:
@@ -148,7 +177,7 @@ class Curve(Subject):
     def without(self, removed: torch.Tensor) -> torch.Tensor:
         raise AssertionError
 
-    def slopes(self, times: torch.Tensor, output: int) -> Slopes:
+    def slopes(self, times: torch.Tensor, output: int, stage: int = 0) -> Slopes:
         return Slopes(self.curve(times), {"features": torch.stack([self.slope(times), torch.zeros_like(times)], 1)})
 
     def size(self) -> int:
@@ -158,12 +187,12 @@ class Curve(Subject):
 def test_a_polynomial_is_integrated_without_a_cut() -> None:
     """Rules of five points are exact up to degree seven."""
     found = integrated_gradients(Curve(lambda t: t**8, lambda t: 8 * t**7), 0)
-    assert found.points == 9
+    assert found.points == 5
     assert found.by_part["features"][0] == pytest.approx(1, abs=1e-12)
 
 
 def test_a_steep_path_is_cut_where_it_is_steep() -> None:
-    """A step of width 1/1000 at t = 0.3: nine points miss it, and pieces around it are cut until they do not."""
+    """A step of width 1/1000 at t = 0.3: five points miss it, and pieces around it are cut until they do not."""
 
     def step(t: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid((t - 0.3) * 1000)

@@ -39,7 +39,7 @@ class Attribution:
         method: how they were found.
         tokens: whose scores these are.
         scores: [tokens] the larger, the more the token raises the prediction; NaN where the method cannot say.
-        baseline: what the scores are measured against, in one sentence.
+        against: what the scores are measured against, in one sentence; ``{3}`` stands for the name of token 3.
         prediction: the number that is explained; NaN for attention, which explains none.
         reference: the same number at the baseline; NaN where there is none.
         tolerance: how much the sum may be off for a method whose scores sum up; None for the others.
@@ -52,13 +52,18 @@ class Attribution:
     method: Method
     tokens: Tokens
     scores: NDArray[np.float64]
-    baseline: str
+    against: str
     prediction: float
     reference: float
     tolerance: float | None = None
     by_part: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     spread: NDArray[np.float64] | None = None
     evaluations: int = 0
+
+    @property
+    def baseline(self) -> str:
+        """What the scores are measured against, in one sentence."""
+        return self.against.format(*self.tokens.names)
 
     @property
     def total(self) -> float:
@@ -111,7 +116,7 @@ def attribution(
     *,
     row: int = 0,
     output: int = 0,
-    baseline: Baseline = "mean",
+    baseline: Baseline = "ordinary",
     reading: Reading = as_they_are,
 ) -> Attribution:
     """How much each token has to do with one output for one graph (whatever a model takes), at evaluation.
@@ -122,7 +127,8 @@ def attribution(
         method: see the top of this page.
         row: 0 of a model of graphs; of one of nodes or edges, the number of the node or of the listed edge.
         output: which output (target or class).
-        baseline: integrated gradients of a TokenGT: "mean" or "zero" features (:class:`TokenSubject`).
+        baseline: integrated gradients of a TokenGT: the content that its tokens begin with, that of the most "ordinary"
+            token, the "mean" of all, or none at all ("zero"); see :mod:`tokengt.explain.token_subject`.
         reading: what is explained of the outputs: themselves, or what a person reads (natural units, a probability).
 
     Raises:
@@ -146,7 +152,7 @@ def subject_of(
     graph: Any,
     *,
     row: int = 0,
-    baseline: Baseline = "mean",
+    baseline: Baseline = "ordinary",
     reading: Reading = as_they_are,
     draw: int = 0,
 ) -> Subject:
@@ -243,9 +249,11 @@ def mean_attribution(parts: Sequence[Attribution]) -> Attribution:
     tolerances = [part.tolerance for part in parts if part.tolerance is not None]
     names = dict.fromkeys(name for part in parts for name in part.by_part)
     blank = np.zeros(len(first.tokens))
+    differ = any(part.against != first.against for part in parts)
     return replace(
         first,
         scores=scores.mean(0),
+        against=f"{first.against} (of the first model; others choose their own)" if differ else first.against,
         spread=scores.std(0, ddof=1),
         prediction=float(np.mean([part.prediction for part in parts])),
         reference=float(np.mean([part.reference for part in parts])),

@@ -134,7 +134,7 @@ def explain_graph(
     row: int = 0,
     output: int = 0,
     methods: Sequence[Method] = ATTRIBUTIONS,
-    baseline: Baseline = "mean",
+    baseline: Baseline = "ordinary",
     reading: Reading = as_they_are,
     names: Sequence[str] | None = None,
     draw: int = 0,

@@ -21,7 +21,6 @@ from tokengt.explain.subject import Subject
 # Points of the five-point Gauss-Lobatto rule on [0, 1], and their weights.
 _POINTS = (0.0, 0.5 - 0.5 * (3 / 7) ** 0.5, 0.5, 0.5 + 0.5 * (3 / 7) ** 0.5, 1.0)
 _WEIGHTS = np.array([1 / 20, 49 / 180, 16 / 45, 49 / 180, 1 / 20])
-_FIRST_PIECES = 2
 # A difference of outputs below this share of their size is rounding of float32.
 _ROUNDING = 1e-5
 
@@ -47,11 +46,11 @@ class Integrated:
     points: int
 
 
-class _Path:
-    """Values and slopes at points of the path, each looked at once."""
+class _Stage:
+    """Values and slopes at points of one stage of the path, each looked at once."""
 
-    def __init__(self, subject: Subject, output: int) -> None:
-        self.subject, self.output = subject, output
+    def __init__(self, subject: Subject, output: int, stage: int) -> None:
+        self.subject, self.output, self.stage = subject, output, stage
         self.values: dict[float, float] = {}
         self.slopes: dict[float, NDArray[np.float64]] = {}
         self.parts: tuple[str, ...] = ()
@@ -60,21 +59,43 @@ class _Path:
         new = [time for time in dict.fromkeys(times) if time not in self.values]
         if not new:
             return
-        found = self.subject.slopes(torch.tensor(new, dtype=torch.float64), self.output)
+        found = self.subject.slopes(torch.tensor(new, dtype=torch.float64), self.output, self.stage)
         self.parts = tuple(found.by_part)
         stacked = [slopes.double().cpu().numpy() for slopes in found.by_part.values()]
         slopes = np.stack(stacked, 1) if stacked else np.zeros((len(new), 0, len(self.subject.tokens)))
         for place, time in enumerate(new):
             self.values[time], self.slopes[time] = float(found.values[place]), slopes[place]
 
-    def integral(self, piece: tuple[float, float]) -> NDArray[np.float64]:
-        """[parts, tokens] over one piece."""
-        slopes = np.stack([self.slopes[time] for time in points_of(piece)])
-        found: NDArray[np.float64] = (piece[1] - piece[0]) * np.tensordot(_WEIGHTS, slopes, 1)
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """A piece of a stage, from one of its points to another."""
+
+    stage: _Stage
+    start: float
+    end: float
+
+    def points(self) -> list[float]:
+        """The points of the rule; the ends and the middle are the very numbers that the halves have."""
+        length = self.end - self.start
+        return [self.start, self.start + _POINTS[1] * length, self.middle, self.start + _POINTS[3] * length, self.end]
+
+    @property
+    def middle(self) -> float:
+        return (self.start + self.end) / 2
+
+    def halves(self) -> "list[_Piece]":
+        return [_Piece(self.stage, self.start, self.middle), _Piece(self.stage, self.middle, self.end)]
+
+    def integral(self) -> NDArray[np.float64]:
+        """[parts, tokens] over this piece."""
+        slopes = np.stack([self.stage.slopes[time] for time in self.points()])
+        found: NDArray[np.float64] = (self.end - self.start) * np.tensordot(_WEIGHTS, slopes, 1)
         return found
 
-    def missing(self, piece: tuple[float, float]) -> float:
-        return abs(float(self.integral(piece).sum()) - (self.values[piece[1]] - self.values[piece[0]]))
+    def missing(self) -> float:
+        """How far the sum over tokens is from the difference of f at the two ends."""
+        return abs(float(self.integral().sum()) - (self.stage.values[self.end] - self.stage.values[self.start]))
 
 
 def integrated_gradients(subject: Subject, output: int, tolerance: float = 0.01, most: int = 256) -> Integrated:
@@ -89,33 +110,23 @@ def integrated_gradients(subject: Subject, output: int, tolerance: float = 0.01,
     Raises:
         ValueError: one sentence: the model has no path.
     """
-    path = _Path(subject, output)
-    pieces = [(place / _FIRST_PIECES, (place + 1) / _FIRST_PIECES) for place in range(_FIRST_PIECES)]
+    stages = [_Stage(subject, output, place) for place in range(subject.stages)]
+    pieces = [_Piece(stage, 0.0, 1.0) for stage in stages]
     while True:
-        path.look([time for piece in pieces for time in points_of(piece)])
-        moved = max(path.values.values()) - min(path.values.values())
-        size = max(map(abs, path.values.values()))
-        allowed = max(tolerance * moved, _ROUNDING * size)
-        missing = {piece: path.missing(piece) for piece in pieces}
-        total = sum(missing.values())
-        if not total > allowed or len(path.values) >= most:
+        for stage in stages:
+            stage.look([time for piece in pieces if piece.stage is stage for time in piece.points()])
+        values = [value for stage in stages for value in stage.values.values()]
+        allowed = max(tolerance * (max(values) - min(values)), _ROUNDING * max(map(abs, values)))
+        missing = [piece.missing() for piece in pieces]
+        if not sum(missing) > allowed or len(values) >= most:
             break
         # Every piece may miss its part of the whole; the worst one is always cut.
-        worst = max(missing, key=lambda piece: missing[piece])
-        cut = [piece for piece in pieces if missing[piece] > allowed * (piece[1] - piece[0]) or piece == worst]
-        pieces = [half for piece in pieces for half in (halves(piece) if piece in cut else [piece])]
-    scores = sum((path.integral(piece) for piece in pieces), start=np.zeros_like(path.slopes[0.0]))
-    by_part = dict(zip(path.parts, scores, strict=True))
-    return Integrated(by_part, path.values[0.0], path.values[1.0], total, allowed, len(path.values))
-
-
-def points_of(piece: tuple[float, float]) -> list[float]:
-    """The points of the rule on a piece; its ends and its middle are the very numbers that its halves have."""
-    start, end = piece
-    middle = (start + end) / 2
-    return [start, start + _POINTS[1] * (end - start), middle, start + _POINTS[3] * (end - start), end]
-
-
-def halves(piece: tuple[float, float]) -> list[tuple[float, float]]:
-    middle = (piece[0] + piece[1]) / 2
-    return [(piece[0], middle), (middle, piece[1])]
+        part = [allowed * (piece.end - piece.start) / len(stages) for piece in pieces]
+        cut = [lack > own or lack == max(missing) for lack, own in zip(missing, part, strict=True)]
+        pieces = [new for piece, yes in zip(pieces, cut, strict=True) for new in (piece.halves() if yes else [piece])]
+    by_part: dict[str, NDArray[np.float64]] = {}
+    for piece in pieces:
+        for name, scores in zip(piece.stage.parts, piece.integral(), strict=True):
+            by_part[name] = by_part.get(name, np.zeros_like(scores)) + scores
+    ends = stages[0].values[0.0], stages[-1].values[1.0]
+    return Integrated(by_part, *ends, sum(missing), allowed, len(values))

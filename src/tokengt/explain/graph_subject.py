@@ -2,8 +2,8 @@
 
 A node is taken out with all its edges, an edge in both directions, and whatever the model knows of the structure
 (distances, walks) is worked out anew for the graph that is left. The path of gradients goes through the embedded
-features, where a model embeds them by our :class:`~tokengt.models.features.FeatureEncoder`: from the mean over the
-graph's nodes (and edges) to their own. Descriptors and structure stay as they are along it.
+features, where a model embeds them by our :class:`~tokengt.models.features.FeatureEncoder`: from those of the most
+ordinary node (and edge) of the graph to their own. Descriptors, structure and wiring stay as they are along it.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.explain.subject import Reading, Slopes, Subject, as_they_are
-from tokengt.explain.token_subject import check_row
+from tokengt.explain.token_subject import check_row, most_ordinary
 from tokengt.explain.tokens import tokens_of
 from tokengt.level import Level
 from tokengt.models.contract import Model
@@ -42,7 +42,7 @@ class GraphSubject(Subject):
         draw: which of several random passes, for a model that has any.
     """
 
-    baseline = "every node and every edge has the mean embedded features of this graph's"
+    baseline = "every node and every edge has the embedded features of the most ordinary one of this graph"
 
     def __init__(
         self, model: nn.Module, batch: GraphBatch, row: int = 0, reading: Reading = as_they_are, draw: int = 0
@@ -109,7 +109,7 @@ class GraphSubject(Subject):
             outputs = outputs[rows.starts + mask[copies, : self.row].sum(1).to(rows.starts)]
         return outputs, copies.to(outputs.device)
 
-    def slopes(self, times: Float[Tensor, " points"], output: int) -> Slopes:
+    def slopes(self, times: Float[Tensor, " points"], output: int, stage: int = 0) -> Slopes:
         values: list[Tensor] = []
         all_slopes: list[Tensor] = []
         for some in self.chunks(len(times), gradients=True):
@@ -141,13 +141,13 @@ class GraphSubject(Subject):
 
     @contextmanager
     def with_nodes(self, there: Float[Tensor, " nodes"]) -> Iterator[None]:
-        """So much of every node's features is there inside, the rest of them being the mean over all nodes."""
+        """So much of every node's features is there inside, the rest being those of the most ordinary node."""
 
         def blended(module: FeatureEncoder, inputs: Any, embedded: Tensor | None) -> Tensor | None:
             if embedded is None or module.name != "node_features":
                 return None
-            mean = embedded.mean(0)
-            return mean + there[:, None] * (embedded - mean)
+            usual = embedded[most_ordinary(embedded.detach())]
+            return usual + there[:, None] * (embedded - usual)
 
         with self._hooked(blended):
             yield
@@ -156,7 +156,7 @@ class GraphSubject(Subject):
     def _on_the_path(
         self, copies: GraphBatch, times: Float[Tensor, " points"]
     ) -> Iterator[list[tuple[str, Tensor, Tensor]]]:
-        """Whatever the model embeds of features inside is on its way from the mean; gives name, rows, difference."""
+        """Whatever the model embeds of features inside is on its way; gives their name, the rows, and what is added."""
         passed: list[tuple[str, Tensor, Tensor]] = []
 
         def moved(module: FeatureEncoder, inputs: Any, embedded: Tensor | None) -> Tensor | None:
@@ -166,10 +166,10 @@ class GraphSubject(Subject):
             if len(embedded) != rows.total:
                 raise ValueError(f"{self._name()} does not embed its {module.name} row by row, so there is no path")
             single = embedded.view(len(times), -1, embedded.shape[1])
-            mean = single.mean(1, keepdim=True) if single.shape[1] else single
-            difference = (single - mean).detach().flatten(0, 1)
+            usual = single[:, most_ordinary(single[0].detach()), None] if single.shape[1] else single
+            difference = (single - usual).detach().flatten(0, 1)
             time = times.to(difference).index_select(0, rows.ids.to(difference.device))[:, None]
-            leaf = (mean.expand_as(single).flatten(0, 1) + time * difference).detach().requires_grad_()
+            leaf = (usual.expand_as(single).flatten(0, 1) + time * difference).detach().requires_grad_()
             passed.append((module.name, leaf, difference))
             return leaf
 

@@ -52,15 +52,15 @@ class MaskedModel(nn.Module):
     """A model as PyG's ``Explainer`` calls it: ``masked(x, edge_index, graph=graph)`` gives the model's outputs.
 
     A TokenGT takes masks of nodes and edges to the baseline of their tokens; both directions that share a token are as
-    much there as the mean of their masks. In other models, nodes go back to the mean of the embedded features. Their
-    edges are masked by PyG's own layers where they are made of them; elsewhere an edge with a mask of 0 is taken out.
+    much there as the mean of their masks. In other models, nodes go back to the features of the most ordinary one.
+    Their edges are masked by PyG's own layers where they have any; elsewhere an edge with a mask of 0 is taken out.
 
     Args:
         model: a TokenGT, any other model, or a module of one's own (whose nodes cannot be masked).
         baseline: of a TokenGT, as in :class:`~tokengt.explain.token_subject.TokenSubject`.
     """
 
-    def __init__(self, model: nn.Module, baseline: Baseline = "mean") -> None:
+    def __init__(self, model: nn.Module, baseline: Baseline = "ordinary") -> None:
         super().__init__()
         self.model = as_model(model)
         self.baseline: Baseline = baseline
@@ -124,7 +124,7 @@ class TokenAttribution(ExplainerAlgorithm):  # type: ignore[misc]
         baseline: of integrated gradients of a TokenGT.
     """
 
-    def __init__(self, method: Method = "integrated_gradients", baseline: Baseline = "mean") -> None:
+    def __init__(self, method: Method = "integrated_gradients", baseline: Baseline = "ordinary") -> None:
         super().__init__()
         self.method, self.baseline = method, baseline
 

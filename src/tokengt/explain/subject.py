@@ -45,8 +45,10 @@ class Subject(ABC):
 
     tokens: Tokens
     level: Level
-    # What stands at the beginning of the path, in one sentence.
+    # What stands at the beginning of the path, in one sentence; {3} stands for the name of token 3.
     baseline: str
+    # How many straight pieces the path from the baseline to the graph has.
+    stages: int = 1
     # Tokens that the row is read from: without them there is nothing to read.
     read_from: frozenset[int] = frozenset()
 
@@ -55,8 +57,10 @@ class Subject(ABC):
         """The outputs without some tokens, one row per choice of them; NaN where the row itself is gone."""
 
     @abstractmethod
-    def slopes(self, times: Float[Tensor, " points"], output: int) -> Slopes:
-        """One output at points of the path, 0 being the baseline and 1 the graph.
+    def slopes(self, times: Float[Tensor, " points"], output: int, stage: int = 0) -> Slopes:
+        """One output at points of one stage of the path, 0 being where it begins and 1 where it ends.
+
+        The first stage begins at the baseline, and the last one ends at the graph.
 
         Raises:
             ValueError: one sentence: why there is no path for this model.

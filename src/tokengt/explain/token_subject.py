@@ -1,13 +1,21 @@
 """A TokenGT as a function of its tokens: some left out of the sequence, or all on the way from a baseline.
 
-A token is the sum [X, P_u, P_v, E] w_in of its features, its identifiers and the type of its kind. The *baseline* keeps
-of it what all tokens of its kind have in common: the type identifier and the mean of the features' embeddings over the
-tokens of its kind in the graph. Identifiers are zero, so that nobody knows which token joins which. The path is the
-straight line from there, z(t) = z_0 + t (z - z_0). A path from the zero vector would say nothing of a model with an
-input norm: LN(t z) is LN(z) for every t that is not tiny, so that all of the change would happen at once.
+A token is the sum [X, P_u, P_v, E] w_in: its *content* (features, and structure such as random walks where a model has
+it), its identifiers, and the type of its kind. At the *baseline* every token has the content of the most ordinary token
+of its kind, the one whose content is nearest to their mean, and no identifiers: a graph of equal nodes and equal edges,
+of which nobody knows what joins what. From there the path has two straight stages:
+
+1. identifiers appear, z(t) = z_0 + t z_ids: now the wiring is known, of a graph that is ordinary everywhere;
+2. content appears, z(t) = z_0 + z_ids + t (z_content - z_ordinary): every token becomes what it is.
+
+So the scores of identifiers sum to what the wiring alone changes, and those of content to what the tokens are, in their
+places. An ordinary token is a real one, and the graph between the stages is near to graphs that a model knows; the mean
+of all features (``baseline="mean"``) is no atom, and a token of its type alone (``"zero"``) is none either. A path from
+the zero vector would say nothing of a model with an input norm: LN(t z) is LN(z) for every t that is not tiny.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,11 +29,15 @@ from tokengt.models.tokengt.model import TokenGT
 from tokengt.ragged import Segments, segment_sum
 from tokengt.transformer import RowLinks
 
-Baseline = Literal["mean", "zero"]
+Baseline = Literal["ordinary", "mean", "zero"]
+BASELINES: tuple[Baseline, ...] = get_args(Baseline)
+IDENTIFIERS = "identifiers"
 _SENTENCES = {
     "mean": "every token has the mean features of its kind in this graph, and no identifiers",
     "zero": "every token has its type alone: no features and no identifiers",
 }
+# Two tokens are equally far from the mean if they differ by less than this share.
+_EQUAL = 1e-5
 # About how many rows of the model's width a block keeps for the gradient of one token.
 _ROWS_KEPT = 16
 
@@ -37,7 +49,7 @@ class TokenSubject(Subject):
         model: the model.
         batch: one graph.
         row: which row: 0 of a graph-level model, else the number of the node or of the listed edge.
-        baseline: where the path begins, "mean" or "zero" features.
+        baseline: the content that tokens begin with: "ordinary", "mean" or "zero".
         reading: what is explained of the outputs.
         draw: which keyed draw of identifiers.
     """
@@ -47,7 +59,7 @@ class TokenSubject(Subject):
         model: TokenGT,
         batch: GraphBatch,
         row: int = 0,
-        baseline: Baseline = "mean",
+        baseline: Baseline = "ordinary",
         reading: Reading = as_they_are,
         draw: int = 0,
     ) -> None:
@@ -56,31 +68,45 @@ class TokenSubject(Subject):
             raise ValueError(
                 "this model scores pairs of nodes (level 'link'); explanations are of graph, node and edge"
             )
-        if baseline not in _SENTENCES:
-            raise ValueError(f"baseline is {baseline!r}; expected 'mean' or 'zero'")
+        if baseline not in BASELINES:
+            raise ValueError(f"baseline is {baseline!r}; expected one of {', '.join(BASELINES)}")
         self.model, self.batch, self.level, self.reading = model, batch, level, reading
         with torch.no_grad(), evaluating(model):
             self.laid_out, terms, self.links = model.input_terms(batch, draw=draw)
         self.values, self.ends = self.laid_out.values, self.laid_out.endpoints
-        self.tokens, self.baseline = tokens_of(model, batch, self.laid_out), _SENTENCES[baseline]
+        self.tokens = tokens_of(model, batch, self.laid_out)
         self.special = self.ends[:, 0] < 0
-        # z - z_0 by part and as a whole, and z_0.
-        self.parts = self._parts(terms, baseline)
-        self.difference = sum(self.parts.values(), start=torch.zeros_like(self.values))
+        self.parts, self.baseline = self._parts(terms, baseline)
+        content = {name: part for name, part in self.parts.items() if name != IDENTIFIERS}
+        known = {name: part for name, part in self.parts.items() if name == IDENTIFIERS}
+        # What appears in each stage.
+        self.moving: list[dict[str, Tensor]] = [stage for stage in (known, content) if stage] or [{}]
+        self.stages = len(self.moving)
+        self.difference = _total(self.parts, self.values)
         self.start = self.values - self.difference
         self._target = self._read_token(row, batch)
         self.read_from = frozenset() if self._target is None else frozenset({self._target})
 
-    def _parts(self, terms: dict[str, Tensor], baseline: Baseline) -> dict[str, Float[Tensor, "tokens dim"]]:
-        """z - z_0, by the part of the token that it is due to."""
-        parts = {name: term for name, term in terms.items() if bool(term.any())}
-        if baseline == "mean" and "features" in parts:
-            features = parts["features"].clone()
-            for kind in (NODE, EDGE):
-                rows = torch.tensor([own == kind for own in self.tokens.kinds], device=features.device)
-                features[rows] -= features[rows].mean(0)
-            parts["features"] = features
-        return parts
+    def _parts(
+        self, terms: dict[str, Tensor], baseline: Baseline
+    ) -> tuple[dict[str, Float[Tensor, "tokens dim"]], str]:
+        """z - z_0, by the part of the token that it is due to; and what z_0 is, in one sentence."""
+        parts = {name: term.clone() for name, term in terms.items() if bool(term.any())}
+        content = _total({name: part for name, part in parts.items() if name != IDENTIFIERS}, self.values)
+        ordinary = []
+        for kind in (NODE, EDGE):
+            rows = torch.tensor([place for place, own in enumerate(self.tokens.kinds) if own == kind])
+            if baseline == "zero" or not len(rows):
+                continue
+            chosen = rows[most_ordinary(content[rows])]
+            ordinary.append(f"like {{{int(chosen)}}}")
+            for name in parts.keys() - {IDENTIFIERS}:
+                own = parts[name][rows]
+                parts[name][rows] = own - (own.mean(0) if baseline == "mean" else parts[name][chosen])
+        if baseline == "ordinary" and ordinary:
+            words = " and every edge ".join(ordinary)
+            return parts, f"every node is {words}, the most ordinary here, without identifiers"
+        return parts, _SENTENCES["zero" if baseline == "ordinary" else baseline]
 
     def _read_token(self, row: int, batch: GraphBatch) -> int | None:
         """The token that the head reads; None where it reads the sum of all."""
@@ -110,21 +136,26 @@ class TokenSubject(Subject):
                 found.append(self._outputs(self.values.index_select(0, source), source, segments))
         return torch.cat(found)
 
-    def slopes(self, times: Float[Tensor, " points"], output: int) -> Slopes:
-        count, times = len(self.tokens), times.to(self.values)
+    def slopes(self, times: Float[Tensor, " points"], output: int, stage: int = 0) -> Slopes:
+        count, times, moving = len(self.tokens), times.to(self.values), self.moving[stage]
+        start, moved = self._begin(stage), _total(moving, self.values)
         values: list[Tensor] = []
-        by_part: dict[str, list[Tensor]] = {name: [] for name in self.parts}
+        by_part: dict[str, list[Tensor]] = {name: [] for name in moving}
         with evaluating(self.model), torch.enable_grad():
             for some in self.chunks(len(times), gradients=True):
                 points = len(times[some])
-                rows = (self.start + times[some, None, None] * self.difference).flatten(0, 1).requires_grad_()
+                rows = (start + times[some, None, None] * moved).flatten(0, 1).requires_grad_()
                 source = torch.arange(count, device=rows.device).repeat(points)
                 outputs = self._outputs(rows, source, Segments.uniform(points, count, rows.device))[:, output]
                 (gradient,) = torch.autograd.grad(outputs.sum(), rows)
                 values.append(outputs.detach())
-                for name, part in self.parts.items():
+                for name, part in moving.items():
                     by_part[name].append((gradient.view(points, count, -1) * part).sum(-1))
         return Slopes(torch.cat(values), {name: torch.cat(slopes) for name, slopes in by_part.items()})
+
+    def _begin(self, stage: int) -> Float[Tensor, "tokens dim"]:
+        """The values that a stage begins with: all earlier ones have ended."""
+        return self.start + sum((_total(moving, self.values) for moving in self.moving[:stage]), start=0.0)
 
     def _outputs(
         self, rows: Float[Tensor, "rows dim"], source: Int[Tensor, " rows"], segments: Segments
@@ -153,6 +184,20 @@ class TokenSubject(Subject):
         sources, targets = place[:, self.links.sources], place[:, self.links.targets]
         there = (sources >= 0) & (targets >= 0)
         return RowLinks(sources[there], targets[there])
+
+
+def most_ordinary(rows: Float[Tensor, "rows dim"]) -> int:
+    """The row that is nearest to the mean of all; of several equally near ones that which sorts first by its values.
+
+    The order in which rows are listed does not matter.
+    """
+    distance = (rows - rows.mean(0)).square().sum(1)
+    near: list[int] = torch.nonzero(distance <= distance.min() * (1 + _EQUAL) + 1e-12).flatten().tolist()
+    return min(near, key=lambda row: tuple(rows[row].tolist()))
+
+
+def _total(parts: Mapping[str, Tensor], like: Tensor) -> Float[Tensor, "tokens dim"]:
+    return sum(parts.values(), start=torch.zeros_like(like))
 
 
 def check_row(row: int, rows: int, level: str) -> None:

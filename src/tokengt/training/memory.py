@@ -19,6 +19,10 @@ from tokengt.training.config import TrainingConfig
 GIB = 2**30
 
 
+class TooLarge(ValueError):
+    """A training step that does not fit into memory: one sentence, with the memory that it would need."""
+
+
 def memory_limit(config: TrainingConfig, device: torch.device) -> int:
     """Bytes that a step may take: as ``training.memory`` says, else what is free on the device now."""
     if config.memory:
@@ -49,11 +53,11 @@ def refuse_too_large(
     """Refuse steps that do not fit, before anything is worked out for them; those that can be recomputed are tried.
 
     Raises:
-        ValueError: one sentence, with the memory that the largest step would need.
+        TooLarge: one sentence, with the memory that the largest step would need.
     """
     needed, limit = _needed(config, graphs, pieces, training, device), memory_limit(training, device)
     if needed > limit and not (config.recomputes and training.recompute != "never"):
-        raise ValueError(
+        raise TooLarge(
             f"a training step of {config.describe().name} would need about {needed / GIB:,.1f} GiB for graphs of up to "
             f"{graphs.nodes.max_length:,} nodes and {graphs.edges.host_lengths.max():,} edges, and there are "
             f"{limit / GIB:,.1f} GiB; take smaller graphs, a smaller model, or one that is linear in nodes and edges"

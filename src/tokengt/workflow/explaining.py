@@ -54,7 +54,7 @@ def explain(
     target: str | int | None = None,
     item: int = 0,
     methods: Sequence[Method] = ATTRIBUTIONS,
-    baseline: Baseline = "mean",
+    baseline: Baseline = "ordinary",
     draws: int = 1,
     over: Over = "identifiers",
     usual: int | AttentionSummary = USUAL,

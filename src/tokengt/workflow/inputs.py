@@ -30,6 +30,8 @@ from tokengt.data.graph_sources import (
 from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import FILE_PART, MANIFEST, PARTS, REJECTED, Recipe
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
+from tokengt.data.node_store import prepare_nodes
+from tokengt.data.node_tables import NodeFiles
 from tokengt.data.prepare import MAX_REJECTED, prepare
 from tokengt.data.progress import say
 from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
@@ -47,7 +49,7 @@ def is_prepared_first(data: Any) -> bool:
 
     A data set that is known by its name has a store of its own.
     """
-    if isinstance(data, SplitFiles):
+    if isinstance(data, (SplitFiles, NodeFiles)):
         return True
     if isinstance(data, (str, Path)):
         return dataset_named(data) is None and not (Path(data) / MANIFEST).is_file()
@@ -61,6 +63,9 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
         ValueError: the file does not exist, a table is to be learned without a target, or cannot be split that way.
     """
     if dataset_named(data) is not None:
+        return
+    if isinstance(data, NodeFiles):
+        _check_node_files(data, recipe, split)
         return
     first = data.train if isinstance(data, SplitFiles) else data
     path = Path(first) if isinstance(first, (str, Path)) else None
@@ -85,6 +90,19 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
         )
     if split.kind == GIVEN:
         raise ValueError("split is 'given', but a table gives none by itself; name its column, as in column:NAME")
+
+
+def _check_node_files(files: NodeFiles, recipe: Recipe, split: SplitRequest) -> None:
+    files.check()
+    columns = open_table(files.nodes).columns
+    if not recipe.targets:
+        raise ValueError(
+            f"{files.nodes}: there is no target to learn; name a column; the columns are {listed(columns)}"
+        )
+    if split.plain == GIVEN:
+        raise ValueError("split is 'given', but a table gives none by itself; name its column, as in column:NAME")
+    if split.kind.startswith(SCAFFOLD):
+        raise ValueError(f"{files.name} hold a graph, and a {split.kind} split is one of molecules; split it at random")
 
 
 def check_files(data: Any, store: Store) -> None:
@@ -113,6 +131,8 @@ def open_data(
     """
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
+    if isinstance(data, NodeFiles):
+        return prepare_nodes(data, home, recipe, progress=not quiet)
     if isinstance(data, SplitFiles):
         return _prepared(data, recipe, home, workers, quiet, kept, max_rejected)
     if hasattr(data, "to_csv"):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tokengt.data.cells import number_label
 from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
+from tokengt.data.node_tables import NodeFiles
 from tokengt.data.shards import smiles_column
 from tokengt.data.store import Store
 from tokengt.data.tables import is_table, listed, open_table
@@ -30,6 +31,7 @@ def label_recipe(predictor: Predictor, data: Any, smiles: str | None, present: t
         level=spec.level,
         policy=spec.molecules or Recipe().policy,
         attributes=spec.attributes,
+        tables=spec.tables if isinstance(data, NodeFiles) else None,
     )
 
 
@@ -55,7 +57,10 @@ def frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
 
 def present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the run's targets that the data has; all of them, where only reading it tells."""
-    if isinstance(data, Store):
+    if isinstance(data, NodeFiles):
+        data.check()
+        found, what, kind = open_table(data.nodes).columns, str(data.nodes), "columns"
+    elif isinstance(data, Store):
         found, what, kind = data.manifest.target_names, "the store", "targets"
     elif hasattr(data, "columns"):
         found, what, kind = tuple(map(str, data.columns)), "the table", "columns"

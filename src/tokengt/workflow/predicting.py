@@ -27,6 +27,7 @@ from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.graph_store import source_checksum
 from tokengt.data.manifest import MANIFEST
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
+from tokengt.data.node_tables import NodeFiles
 from tokengt.data.parts import Counts, Parts, kept_parts
 from tokengt.data.progress import progress_bar
 from tokengt.data.sheets import VECTOR_SHEETS, Answers, PredictionSheet, Sheet, check_vector_ending
@@ -41,6 +42,7 @@ from tokengt.training.metrics import to_numpy
 from tokengt.training.processes import Device
 from tokengt.workflow import rows as all_rows
 from tokengt.workflow.inputs import unlabelled_graphs
+from tokengt.workflow.node_rows import node_source
 from tokengt.workflow.pace import Pace
 from tokengt.workflow.rows import Chunk, Chunks, Source, Workers, answered, graph_chunk, table_source
 from tokengt.workflow.stores import store_source
@@ -112,7 +114,7 @@ class Question:
 
 def predict_file(
     run: Predictor | str | Path,
-    source: str | Path,
+    source: str | Path | NodeFiles,
     out: str | Path,
     *,
     smiles: str | None = None,
@@ -133,7 +135,8 @@ def predict_file(
 
     Args:
         run: a run, or its folder.
-        source: a table of molecules, a file or folder of graphs, a store, or the name of a data set.
+        source: a table of molecules, a file or folder of graphs, a store, the name of a data set, or the tables of a
+            graph's nodes and edges.
         out: the file to write.
         smiles: the column of SMILES.
         draws: passes of each model that are averaged.
@@ -145,7 +148,7 @@ def predict_file(
         engine: "processes", or "ray" for a cluster.
         quiet: say nothing on stderr.
     """
-    source, out = Path(source), Path(out)
+    source, out = source if isinstance(source, NodeFiles) else Path(source), Path(out)
     if out.suffix.lower() in _OTHER_ENDINGS:
         raise ValueError(f"{out}: predictions are written as CSV; choose a name that ends in .csv")
     beside = Workers(workers, engine, not quiet)
@@ -183,7 +186,7 @@ def prediction_sheet(predictor: Predictor, question: Question, head: tuple[str, 
 
 def embed_file(
     run: Predictor | str | Path,
-    source: str | Path,
+    source: str | Path | NodeFiles,
     out: str | Path,
     *,
     smiles: str | None = None,
@@ -201,7 +204,7 @@ def embed_file(
     ``lines`` [rows] and the ``reasons`` of the rows that are not valid; ``np.load`` reads it without pickle. A file
     that exists is replaced only if ``overwrite`` says so. The arguments are those of :func:`predict_file`.
     """
-    source, out = Path(source), Path(out)
+    source, out = source if isinstance(source, NodeFiles) else Path(source), Path(out)
     check_vector_ending(out)
     beside = Workers(workers, engine, not quiet)
     _check_out(source, out, overwrite)
@@ -224,11 +227,12 @@ def _width(predictor: Predictor, source: Source) -> int:
         return predictor.embed_graphs(source.example()).shape[1]
 
 
-def _check_out(source: Path, out: Path, overwrite: bool) -> None:
+def _check_out(source: Path | NodeFiles, out: Path, overwrite: bool) -> None:
     """Whatever is wrong with the file to write is said before any work is done."""
     ready_to_write(out)
-    if os.path.realpath(out) == os.path.realpath(source):
-        raise ValueError(f"the file to write is the input {source} itself; choose another name")
+    for file in (source.nodes, source.edges) if isinstance(source, NodeFiles) else (source,):
+        if os.path.realpath(out) == os.path.realpath(file):
+            raise ValueError(f"the file to write is the input {file} itself; choose another name")
     _check_free(out, overwrite)
 
 
@@ -237,8 +241,12 @@ def _check_free(out: Path, overwrite: bool) -> None:
         raise ValueError(f"{out} exists; choose another name, or have it replaced (--force, in Python overwrite=True)")
 
 
-def _opened(predictor: Predictor, source: Path, smiles: str | None, level: Level, workers: Workers) -> Source:
-    """The rows of a table, a store, a file of graphs or a data set by its name."""
+def _opened(
+    predictor: Predictor, source: Path | NodeFiles, smiles: str | None, level: Level, workers: Workers
+) -> Source:
+    """The rows of a table, a store, a file of graphs, a data set by its name, or tables of nodes and edges."""
+    if isinstance(source, NodeFiles):
+        return node_source(predictor, source, level)
     say_if_hidden(source, workers.shown)
     dataset = dataset_named(source)
     if dataset is not None:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from tests.explain.page.conftest import Open
 from tokengt.attention import FavorConfig
 from tokengt.block import EncoderConfig
 from tokengt.explain import explain_graph
+from tokengt.explain import page as page_package
 from tokengt.explain.explanation import Explanation
-from tokengt.explain.page.document import as_json, assemble
-from tokengt.explain.page.render import render
+from tokengt.explain.page.document import STYLES, as_json, assemble
+from tokengt.explain.page.packing import pack_maps
+from tokengt.explain.page.render import EXPLANATION, SUMMARY, render
 from tokengt.graph import Graph
 from tokengt.models.message_passing.model import GinConfig
 from tokengt.models.tokengt.heads import HeadConfig
@@ -196,3 +199,47 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(tmp_path: Path, open_pa
     frame.get_by_role("button", name="Occlusion").click()
     assert "one token at a time" in frame.locator("#attribution").inner_text()
     assert opened.ask("window.hit === undefined")
+
+
+def test_every_file_of_the_page_is_used_and_short() -> None:
+    """The scripts read as the Python does: no long lines, no long files, none that no page loads."""
+    folder = Path(page_package.__file__).parent
+    loaded = {*(f"script/{name}.js" for name in (*EXPLANATION, *SUMMARY)), *(f"style/{name}.css" for name in STYLES)}
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.suffix in (".js", ".css")}
+    assert set(files) == loaded
+    for name, path in files.items():
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 400, name
+        assert max(map(len, lines)) <= 120, name
+
+
+def test_a_graph_too_large_for_its_heads_has_their_mean(
+    tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one too large for that says so, and shows the rest."""
+    explanation = explained(TokenGT(config()), TRIANGLE)
+    assert explanation.maps is not None
+    shape = explanation.maps.weights.shape
+    weights = np.random.default_rng(0).dirichlet(np.ones(shape[-1]), shape[:-1]).astype(np.float32)
+    explanation = replace(explanation, maps=replace(explanation.maps, weights=weights))
+    file = tmp_path / "page.html"
+    monkeypatch.setattr("tokengt.explain.page.view.pack_maps", partial(pack_maps, budget=70))
+    file.write_text(render(explanation), encoding="utf-8")
+    opened = open_page(file)
+    assert "the page keeps the mean over heads alone" in opened.page.inner_text("#attention")
+    opened.ask("tokengt.pick({ head: 1 })")
+    shown = opened.ask("tokengt.weights.of(0, 1).then((weights) => Array.from(weights))")
+    np.testing.assert_allclose(shown, weights[0].mean(0).ravel(), atol=0.02)
+    assert "on average over its heads" in opened.page.inner_text("#attention")
+    assert opened.complaints == []
+    monkeypatch.setattr("tokengt.explain.page.view.pack_maps", partial(pack_maps, budget=10))
+    data = data_of(render(explanation))
+    assert "their maps would make this page too large" in data["attention"]["missing"]
+    assert "missing" not in data["patterns"]
+
+
+def test_a_node_that_is_predicted_is_looked_at_first() -> None:
+    model = TokenGT(config(head=HeadConfig(level="node", out_dim=1)))
+    data = data_of(render(explained(model, TRIANGLE, row=2)))
+    assert data["tokens"][data["token"]]["nodes"] == [2]
+    assert data["facts"][0] == "node 2"

@@ -2,13 +2,12 @@
 
 Every graph is a made-up molecule: a random tree of carbons with at most three bonds each, to which nitrogens, oxygens
 and rings are added. Features are the element of an atom and the order of a bond and nothing else. The label is how
-often a motif occurs (0, 1 or 2 times), and all graphs of a task have the same numbers of each element, of double bonds
-and of rings, so that neither counts of atoms nor of bonds tell the label:
+often a motif occurs (0, 1 or 2 times, equally often):
 
-* "group": an amide, N bonded to a C that has a double bond to O. There are two of each N and C=O, apart or together.
+* "group": an amide, N bonded to a C that has a double bond to O. Other C=O and other N stand apart from each other.
   True atoms: N, C and O of every amide.
-* "pair": N and O three bonds apart. There are two of each, at other distances if not at this one. True atoms: both.
-* "ring": a ring of five. There are two rings, of six if not of five. True atoms: those of the rings of five.
+* "pair": N and O three bonds apart. Others are at other distances. True atoms: both of every such pair.
+* "ring": a ring of five. There are rings of six as well, and N and O anywhere. True atoms: those of the rings of five.
 """
 
 from collections import deque
@@ -28,8 +27,10 @@ TaskName = Literal["group", "pair", "ring"]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 CARBON, NITROGEN, OXYGEN = 0, 1, 2
 SINGLE, DOUBLE = 0, 1
-_FAR = 3
-_MOST_BONDS = 3
+# N and O of a pair are so many bonds apart.
+APART = 3
+# At most so many atoms of an element, or groups of a kind; and bonds of an atom.
+MOST, MOST_BONDS = 3, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,7 @@ class _Sketch:
 
     def free(self) -> list[int]:
         """Carbons that can have one more bond."""
-        return [a for a, kind in enumerate(self.elements) if kind == CARBON and self.degree(a) < _MOST_BONDS]
+        return [a for a, kind in enumerate(self.elements) if kind == CARBON and self.degree(a) < MOST_BONDS]
 
     def add(self, element: int, to: int | None, order: int = SINGLE) -> int:
         self.elements.append(element)
@@ -131,21 +132,18 @@ def generate(task: TaskName, count: int, seed: int) -> Labelled:
 
 
 def _group(rng: np.random.Generator, motifs: int) -> _Sketch | None:
-    """Two C=O and two N; ``motifs`` of each are bonded to each other, and no other N is bonded to a C=O."""
-    sketch = _Sketch(int(rng.integers(7, 11)), rng)
-    carbonyls = []
-    for _ in range(2):
-        places = [atom for atom in sketch.free() if sketch.degree(atom) < _MOST_BONDS and atom not in carbonyls]
-        places = [atom for atom in places if sketch.degree(atom) <= _MOST_BONDS - 2]
+    """``motifs`` amides, and beside them C=O without N and N on other carbons, up to three of each in all."""
+    sketch = _Sketch(int(rng.integers(8, 13)), rng)
+    carbonyls: list[int] = []
+    for number in range(int(rng.integers(motifs, MOST + 1))):
+        places = [atom for atom in sketch.free() if sketch.degree(atom) < MOST_BONDS - 1 and atom not in carbonyls]
         if not places:
             return None
-        carbonyl = int(rng.choice(places))
-        oxygen = sketch.add(OXYGEN, carbonyl, DOUBLE)
-        carbonyls.append(carbonyl)
-        if len(carbonyls) <= motifs:
-            nitrogen = sketch.add(NITROGEN, carbonyl)
-            sketch.truth |= {carbonyl, oxygen, nitrogen}
-    for _ in range(2 - motifs):
+        carbonyls.append(int(rng.choice(places)))
+        oxygen = sketch.add(OXYGEN, carbonyls[-1], DOUBLE)
+        if number < motifs:
+            sketch.truth |= {carbonyls[-1], oxygen, sketch.add(NITROGEN, carbonyls[-1])}
+    for _ in range(int(rng.integers(motifs, MOST + 1)) - motifs):
         places = [atom for atom in sketch.free() if atom not in carbonyls]
         if not places:
             return None
@@ -154,32 +152,37 @@ def _group(rng: np.random.Generator, motifs: int) -> _Sketch | None:
 
 
 def _pair(rng: np.random.Generator, motifs: int) -> _Sketch | None:
-    """Two N and two O at random; kept if ``motifs`` pairs of different atoms are at the distance, and no others."""
+    """Up to three N and O at random; kept if so many pairs of them are at the distance."""
     sketch = _Sketch(int(rng.integers(7, 11)), rng)
-    if len(sketch.free()) < 4:
+    numbers = rng.integers(0, MOST + 1, 2)
+    if len(sketch.free()) < numbers.sum():
         return None
-    nitrogens, oxygens = ([sketch.grow(element) for _ in range(2)] for element in (NITROGEN, OXYGEN))
-    found = [(n, o) for n in nitrogens for o in oxygens if sketch.steps(n)[o] == _FAR]
-    atoms = {atom for pair in found for atom in pair}
-    if len(found) != motifs or len(atoms) != 2 * motifs:
+    nitrogens, oxygens = (
+        [sketch.grow(element) for _ in range(count)] for element, count in zip((NITROGEN, OXYGEN), numbers, strict=True)
+    )
+    steps = [sketch.steps(atom) for atom in nitrogens]
+    found = [(n, o) for n, own in zip(nitrogens, steps, strict=True) for o in oxygens if own[o] == APART]
+    if len(found) != motifs:
         return None
-    sketch.truth = atoms
+    sketch.truth = {atom for pair in found for atom in pair}
     return sketch
 
 
 def _ring(rng: np.random.Generator, motifs: int) -> _Sketch | None:
-    """Two rings, of which ``motifs`` have five atoms and the others six."""
-    sketch = _Sketch(int(rng.integers(2, 6)), rng)
-    for number in range(2):
+    """``motifs`` rings of five, whatever these are 0, 1 or 2 rings of six, and up to three N and O anywhere."""
+    sketch = _Sketch(int(rng.integers(3, 6)), rng)
+    sizes = [5] * motifs + [6] * int(rng.integers(0, 3))
+    for size in rng.permutation(sizes):
         if not sketch.free():
             return None
-        members = sketch.ring(5 if number < motifs else 6)
-        if number < motifs:
+        members = sketch.ring(int(size))
+        if size == 5:
             sketch.truth |= set(members)
-    while len(sketch.elements) < 16:
-        if not sketch.free():
-            return None
+    while len(sketch.elements) < 18 and sketch.free():
         sketch.grow(CARBON)
+    for element in (NITROGEN, OXYGEN):
+        for atom in rng.choice(len(sketch.elements), int(rng.integers(0, MOST + 1)), replace=False):
+            sketch.elements[atom] = element
     return sketch
 
 

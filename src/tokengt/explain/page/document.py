@@ -16,10 +16,14 @@ from typing import Any
 
 from tokengt._version import __version__
 
+# In the order in which they stand in the page: a later rule wins over an earlier one.
+STYLES = ("base", "controls", "graph", "map", "charts", "tables")
+
 
 def assemble(title: str, data: Any, scripts: Sequence[str]) -> str:
     """The page of these scripts, in their order, with data for them; ``data`` is whatever JSON can say."""
-    style, script = _file("style.css"), _joined(tuple(scripts))
+    style = "\n".join(_file(f"style/{name}.css") for name in STYLES)
+    script = _joined(tuple(scripts))
     parts = {
         "title": html.escape(title),
         "version": __version__,

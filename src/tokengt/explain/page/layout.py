@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components, shortest_path
 
 # Springs of more nodes take seconds; then the places that the springs would begin with have to do.
 _MOST_NODES = 500
@@ -23,6 +21,10 @@ Places = Float[NDArray[Any], "nodes 2"]
 
 def spring_layout(num_nodes: int, edges: Int[NDArray[Any], "2 edges"]) -> Places:
     """Places [nodes, 2] in units of one step, with the middle at the origin; directions of edges mean nothing."""
+    # Imported when it is needed: molecules, which most pages are about, have a picture of their own.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components, shortest_path
+
     if not num_nodes:
         return np.zeros((0, 2))
     joined = coo_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=(num_nodes, num_nodes)).tocsr()

@@ -11,8 +11,8 @@ from tokengt.explain.run_summary import RunSummary
 
 # In the order in which they need each other.
 _SHARED = ("elements", "colours", "geometry", "bonds", "graph", "controls", "plot", "distance", "patterns")
-_EXPLANATION = (*_SHARED, "weights", "map", "attention", "attribution", "page")
-_SUMMARY = (*_SHARED, "curves", "predictions", "errors", "wrong", "substructures", "summary")
+EXPLANATION = (*_SHARED, "weights", "map", "attention", "attribution", "page")
+SUMMARY = (*_SHARED, "curves", "predictions", "errors", "wrong", "substructures", "summary")
 
 
 def render(explanation: Explanation, others: Sequence[Explanation] = ()) -> str:
@@ -24,13 +24,13 @@ def render(explanation: Explanation, others: Sequence[Explanation] = ()) -> str:
             can switch to.
     """
     data = view(explanation, others)
-    return assemble(f"{data['title']} explained", data, _EXPLANATION)
+    return assemble(f"{data['title']} explained", data, EXPLANATION)
 
 
 def render_summary(summary: RunSummary) -> str:
     """One self-contained HTML file that shows how good a run is, and where it is wrong."""
     data = summary_view(summary)
-    return assemble(f"{data['title']} summarised", data, _SUMMARY)
+    return assemble(f"{data['title']} summarised", data, SUMMARY)
 
 
 def framed(page: str, height: int = 900) -> str:

@@ -28,6 +28,7 @@ def view(explanation: Explanation, others: Sequence[Explanation] = ()) -> dict[s
         "prediction": _prediction(explanation),
         "graph": _graph(explanation),
         "tokens": _tokens(explanation.tokens),
+        "token": _read_token(explanation),
         "attention": _attention(explanation),
         "attribution": _attribution(explanation, others),
         "distance": _distance(explanation),
@@ -92,6 +93,14 @@ def _tokens(tokens: Tokens) -> list[dict[str, Any]]:
         shown, nodes = own(kind, ends)
         found.append({"name": name, "kind": shown, "nodes": nodes})
     return found
+
+
+def _read_token(explanation: Explanation) -> int:
+    """The token that is looked at first: the one that the prediction is read from, if it is one."""
+    tokens, row = explanation.tokens, explanation.row
+    if explanation.level == "graph":
+        return 0
+    return int(tokens.nodes[row] if explanation.level == "node" else tokens.of_edge[row])
 
 
 def _attention(explanation: Explanation) -> dict[str, Any]:

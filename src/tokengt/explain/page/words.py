@@ -39,8 +39,14 @@ def spread_text(value: float, unit: str) -> str:
 def graph_words(molecule: bool) -> dict[str, str]:
     """What nodes and edges are called."""
     if molecule:
-        return {"node": "atom", "nodes": "atoms", "edge": "bond", "edges": "bonds"}
-    return {"node": "node", "nodes": "nodes", "edge": "edge", "edges": "edges"}
+        return {
+            "nodes": "atoms",
+            "edges": "bonds",
+            "graph": "molecule",
+            "one_node": "an atom",
+            "either": "an atom or a bond",
+        }
+    return {"nodes": "nodes", "edges": "edges", "graph": "graph", "one_node": "a node", "either": "a node or an edge"}
 
 
 def of_graph(text: str, molecule: bool) -> str:

@@ -8,8 +8,14 @@ class AttentionPanel {
     this.data = data;
     this.pick = pick;
     this.weights = new Weights(data.attention);
-    this.drawing = new GraphDrawing(data.graph, data.tokens, "The graph; pick an atom or a bond", (token) => pick({ token }));
-    this.map = new TokenMap(data.tokens, (token) => pick({ token }), (row, column, said) => this.point(row, column, said));
+    this.drawing = new GraphDrawing(data.graph, data.tokens, "The graph; pick an atom or a bond", (token) =>
+      pick({ token }),
+    );
+    this.map = new TokenMap(
+      data.tokens,
+      (token) => pick({ token }),
+      (row, column, said) => this.point(row, column, said),
+    );
     this.list = html("div", { "aria-live": "polite" });
     this.sentence = html("p", {});
     this.pointed = html("p", { class: "faint", id: "pointed" }, "\u00a0");
@@ -25,14 +31,32 @@ class AttentionPanel {
     return section(
       "attention",
       "Attention",
-      `Pick a layer and a head, then ${data.words.node === "atom" ? "an atom or a bond" : "a node or an edge"} on the drawing or a row of the map. Curves lead to the ${SHOWN} tokens that get most of its attention; darker and larger means more.`,
-      mean_only ? html("p", { class: "notice" }, "The graph is so large that the page keeps the mean over heads alone.") : null,
+      `Pick a layer and a head, then ${data.words.either} on the drawing or a row of the map. Curves lead to the ` +
+        `${SHOWN} tokens that get most of its attention; darker and larger means more.`,
+      mean_only
+        ? html("p", { class: "notice" }, "The graph is so large that the page keeps the mean over heads alone.")
+        : null,
       html("div", { class: "controls" }, ...Object.values(this.controls).map(({ element }) => element)),
       html(
         "div",
         { class: "beside" },
         html("div", {}, html("figure", {}, this.drawing.svg, this.underDrawing()), this.sentence, this.list),
-        html("figure", {}, this.map.element, html("figcaption", {}, this.pointed, html("span", { id: "map-help" }, `One row per token that attends, one column per token attended to. Click a row, or use the arrow keys. ${rounded}`))),
+        html(
+          "figure",
+          {},
+          this.map.element,
+          html(
+            "figcaption",
+            {},
+            this.pointed,
+            html(
+              "span",
+              { id: "map-help" },
+              "One row per token that attends, one column per token attended to. Click a row, or use the arrow keys. " +
+                rounded,
+            ),
+          ),
+        ),
       ),
     );
   }
@@ -46,7 +70,9 @@ class AttentionPanel {
   controlsOf() {
     const { layers, heads, mean_only } = this.data.attention;
     const mean = { value: MEAN, name: "mean over heads" };
-    const single = mean_only ? [] : Array.from({ length: heads }, (_, head) => ({ value: head, name: `head ${head + 1}` }));
+    const single = mean_only
+      ? []
+      : Array.from({ length: heads }, (_, head) => ({ value: head, name: `head ${head + 1}` }));
     const directions = [
       { value: "from", name: "it attends to" },
       { value: "to", name: "attends to it" },
@@ -66,10 +92,11 @@ class AttentionPanel {
   async draw(state) {
     const weights = await this.weights.of(state.layer, state.head);
     // Someone may have turned a knob while a layer was unpacked.
-    if (state !== this.state && this.state && this.state.turn > state.turn) return;
+    if (this.state && this.state.turn > state.turn) return;
     this.state = state;
     this.current = weights;
     for (const [name, control] of Object.entries(this.controls)) control.show(state[name]);
+    if (this.data.attention.mean_only) this.controls.head.show(MEAN);
     this.map.draw(weights, state.alike);
     this.map.select(state.token, state.direction === "to");
     this.drawRow(state, this.rowOf(state));
@@ -88,7 +115,10 @@ class AttentionPanel {
     this.drawing.paint(Array.from(row, (weight) => ({ ramp: "marker", place: place(weight), text: percent(weight) })));
     this.drawing.select(state.token);
     const best = [...row.keys()].sort((one, other) => row[other] - row[one]).slice(0, SHOWN);
-    this.drawing.drawArcs(state.token, best.filter((token) => row[token] > 0).map((token) => ({ token, place: place(row[token]) })));
+    this.drawing.drawArcs(
+      state.token,
+      best.filter((token) => row[token] > 0).map((token) => ({ token, place: place(row[token]) })),
+    );
     this.scale.replaceChildren(scaleBar([{ ramp: "marker" }], "0", `${percent(top)} of the attention`));
     this.list.replaceChildren(this.ranked(best, row, top));
     this.sentence.textContent = this.words(state, row);
@@ -110,22 +140,30 @@ class AttentionPanel {
     const { tokens, words } = this.data;
     const sums = { special: 0, node: 0, edge: 0, tuple: 0 };
     row.forEach((weight, token) => (sums[tokens[token].kind] += weight));
-    const head = state.head === MEAN ? "on average over its heads" : `in head ${state.head + 1}`;
+    const mean = state.head === MEAN || this.data.attention.mean_only;
+    const head = mean ? "on average over its heads" : `in head ${state.head + 1}`;
     const where = `In layer ${state.layer + 1}, ${head}, ${tokens[state.token].name}`;
-    if (state.direction === "to") return `${where} is attended to by the tokens below; each share is of the attention that they have to give.`;
+    if (state.direction === "to")
+      return `${where} is attended to by the tokens below; each share is of the attention that they have to give.`;
     const parts = [
       [sums.node, words.nodes],
       [sums.edge + sums.tuple, words.edges],
       [sums.special, "special tokens"],
     ];
-    return `${where} gives ${parts.filter(([sum]) => sum > 0).map(([sum, name]) => `${percent(sum)} to ${name}`).join(", ")}.`;
+    return `${where} gives ${parts
+      .filter(([sum]) => sum > 0)
+      .map(([sum, name]) => `${percent(sum)} to ${name}`)
+      .join(", ")}.`;
   }
 
   /** What lies under the pointer of the map. */
   point(row, column, said = false) {
     const { tokens } = this.data;
     const count = tokens.length;
-    const text = column === null ? "\u00a0" : `${tokens[row].name} \u2192 ${tokens[column].name}: ${percent(this.current[row * count + column])}`;
+    const text =
+      column === null
+        ? "\u00a0"
+        : `${tokens[row].name} \u2192 ${tokens[column].name}: ${percent(this.current[row * count + column])}`;
     this.pointed.textContent = text;
     if (said) announce(text);
   }

@@ -3,7 +3,12 @@
 class AttributionPanel {
   constructor(data, pick) {
     Object.assign(this, { data, methods: data.attribution.methods, token: null });
-    this.drawing = new GraphDrawing(data.graph, data.tokens, "The graph, coloured by what moved the prediction", (token) => this.say(token));
+    this.drawing = new GraphDrawing(
+      data.graph,
+      data.tokens,
+      "The graph, coloured by what moved the prediction",
+      (token) => this.say(token),
+    );
     this.drawing.showNumbers(true);
     [this.words, this.list, this.scale] = [html("div", {}), html("div", {}), html("div", {})];
     this.said = html("p", { class: "faint", "aria-live": "polite" }, "\u00a0");
@@ -12,7 +17,8 @@ class AttributionPanel {
     this.element = section(
       "attribution",
       "What moved the prediction",
-      "Orange and filled raises it, blue and hollow lowers it; larger means more. The methods ask different questions and need not agree.",
+      "Orange and filled raises it, blue and hollow lowers it; larger means more. " +
+        "The methods ask different questions and need not agree.",
       html("div", { class: "controls" }, this.choice.element),
       ...data.attribution.notes.map((note) => html("p", { class: "notice" }, note)),
       html(
@@ -32,10 +38,17 @@ class AttributionPanel {
     this.choice.show(method);
     const top = this.values.reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 0);
     const ramp = (value) => (one_sided ? "marker" : value < 0 ? "lowers" : "raises");
-    const painted = (value) => ({ ramp: ramp(value), place: top > 0 ? Math.abs(value ?? 0) / top : 0, text: this.text(value) });
+    const painted = (value) => ({
+      ramp: ramp(value),
+      place: top > 0 ? Math.abs(value ?? 0) / top : 0,
+      text: this.text(value),
+    });
     this.drawing.paint(this.values.map(painted));
     this.scale.replaceChildren(this.scaleOf(top));
-    this.words.replaceChildren(html("p", {}, sentence), ...notes[output].map((note) => html("p", { class: "faint" }, note)));
+    this.words.replaceChildren(
+      html("p", {}, sentence),
+      ...notes[output].map((note) => html("p", { class: "faint" }, note)),
+    );
     this.list.replaceChildren(this.ranked(top));
     this.say(this.token ?? this.strongest());
   }
@@ -45,12 +58,19 @@ class AttributionPanel {
   }
 
   strongest() {
-    return this.values.reduce((best, value, token) => (Math.abs(value ?? 0) > Math.abs(this.values[best] ?? 0) ? token : best), 0);
+    return this.values.reduce(
+      (best, value, token) => (Math.abs(value ?? 0) > Math.abs(this.values[best] ?? 0) ? token : best),
+      0,
+    );
   }
 
   scaleOf(top) {
     if (this.oneSided) return scaleBar([{ ramp: "marker" }], "0", number(top));
-    return scaleBar([{ ramp: "lowers", reversed: true }, { ramp: "raises" }], `lowers by ${number(top)}`, `raises by ${number(top)}`);
+    return scaleBar(
+      [{ ramp: "lowers", reversed: true }, { ramp: "raises" }],
+      `lowers by ${number(top)}`,
+      `raises by ${number(top)}`,
+    );
   }
 
   ranked(top) {

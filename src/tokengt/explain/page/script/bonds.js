@@ -102,7 +102,8 @@ function nodeLabel(kind, node, place) {
   const left = node.hydrogens_side === "left" && !node.hydrogens;
   const at = left ? { class: "small left", x: node.x - half } : { class: "small right", x: right };
   if (node.charge) texts.push(shape("text", { ...at, y: node.y - 0.2 }, chargeText(node.charge)));
-  if (node.isotope) texts.push(shape("text", { class: "small left", x: node.x - half, y: node.y - 0.2 }, String(node.isotope)));
+  if (node.isotope)
+    texts.push(shape("text", { class: "small left", x: node.x - half, y: node.y - 0.2 }, String(node.isotope)));
   return texts;
 }
 

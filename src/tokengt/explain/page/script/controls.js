@@ -5,20 +5,27 @@ const MEAN = -1;
 
 /** A choice of one out of a few, all of them visible. */
 function choices(label, options, onChoose) {
-  const buttons = options.map(({ value, name }) => html("button", { type: "button", "data-value": value, click: () => onChoose(value) }, name));
+  const buttons = options.map(({ value, name }) =>
+    html("button", { type: "button", "data-value": value, click: () => onChoose(value) }, name),
+  );
   const element = html(
     "div",
     { class: "control" },
     html("span", {}, label),
     html("div", { class: "choices", role: "group", "aria-label": label }, ...buttons),
   );
-  const show = (value) => buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(options[place].value === value)));
+  const show = (value) =>
+    buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(options[place].value === value)));
   return { element, show };
 }
 
 /** A choice of one out of many. */
 function menu(label, options, onChoose) {
-  const select = html("select", { change: () => onChoose(options[select.selectedIndex].value) }, ...options.map(({ name }) => html("option", {}, name)));
+  const select = html(
+    "select",
+    { change: () => onChoose(options[select.selectedIndex].value) },
+    ...options.map(({ name }) => html("option", {}, name)),
+  );
   const element = html("label", { class: "control" }, html("span", {}, label), select);
   return { element, show: (value) => (select.selectedIndex = options.findIndex((option) => option.value === value)) };
 }
@@ -26,7 +33,13 @@ function menu(label, options, onChoose) {
 /** A number from 0 to count - 1, which a person counts from 1. */
 function slider(label, count, onChoose) {
   const output = html("output", {});
-  const input = html("input", { type: "range", min: 1, max: count, step: 1, input: () => onChoose(Number(input.value) - 1) });
+  const input = html("input", {
+    type: "range",
+    min: 1,
+    max: count,
+    step: 1,
+    input: () => onChoose(Number(input.value) - 1),
+  });
   const element = html("label", { class: "control" }, html("span", {}, `${label} `, output), input);
   const show = (value) => {
     input.value = value + 1;
@@ -56,7 +69,11 @@ function rankingRow(row, onPick, twoSided) {
     "tr",
     { "data-pick": row.pick, click: () => onPick && onPick(row.pick) },
     html("th", { scope: "row" }, row.name),
-    html("td", {}, html("span", { class: "bar", "aria-hidden": "true" }, bar, twoSided ? html("i", { class: "middle" }) : null)),
+    html(
+      "td",
+      {},
+      html("span", { class: "bar", "aria-hidden": "true" }, bar, twoSided ? html("i", { class: "middle" }) : null),
+    ),
     html("td", { class: "value" }, row.text),
   );
 }
@@ -72,7 +89,11 @@ function oneSidedBar(share) {
 function twoSidedBar(share) {
   const bar = html("i", {});
   const length = 50 * Math.abs(share);
-  Object.assign(bar.style, { left: `${share < 0 ? 50 - length : 50}%`, width: `${length}%`, background: share < 0 ? "var(--lowers)" : "var(--raises)" });
+  Object.assign(bar.style, {
+    left: `${share < 0 ? 50 - length : 50}%`,
+    width: `${length}%`,
+    background: share < 0 ? "var(--lowers)" : "var(--raises)",
+  });
   return bar;
 }
 

@@ -8,7 +8,8 @@ class DistancePanel {
     this.element = section(
       "distance",
       "How far heads look",
-      "Attention distance: the mean number of steps along edges between a token and the tokens it attends to, special tokens left out. Click a dot to pick its head.",
+      "Attention distance: the mean number of steps along edges between a token and the tokens it attends to, " +
+        "special tokens left out. Click a dot to pick its head.",
       this.plot.element,
       this.legend(),
       note ? html("p", { class: "faint" }, note) : null,
@@ -61,8 +62,12 @@ class DistancePanel {
 
   numbers() {
     const [first] = this.here || this.usual;
-    const rows = (values, name) => (values || []).map((heads, layer) => [`${layer + 1}${name}`, ...heads.map((hops) => number(hops))]);
-    return numbersTable(["layer", ...first.map((_, head) => `head ${head + 1}`)], [...rows(this.here, ""), ...rows(this.usual, " (validation)")]);
+    const rows = (values, name) =>
+      (values || []).map((heads, layer) => [`${layer + 1}${name}`, ...heads.map((hops) => number(hops))]);
+    return numbersTable(
+      ["layer", ...first.map((_, head) => `head ${head + 1}`)],
+      [...rows(this.here, ""), ...rows(this.usual, " (validation)")],
+    );
   }
 }
 

@@ -25,7 +25,10 @@ function filled(element, attributes, children) {
 function number(value, digits = 3) {
   if (value === null || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  const text = size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(digits - 1) : String(Number(value.toPrecision(digits)));
+  const text =
+    size !== 0 && (size < 1e-3 || size >= 1e5)
+      ? value.toExponential(digits - 1)
+      : String(Number(value.toPrecision(digits)));
   return text.replace("-", "\u2212");
 }
 

@@ -1,4 +1,4 @@
-// Where tokens lie on a drawing, in bond lengths: atoms are points, bonds are pieces of lines, special tokens are badges.
+// Where tokens lie on a drawing, in bond lengths: atoms are points, bonds pieces of lines, special tokens badges.
 
 const BADGE = { width: 1.5, height: 0.62, gap: 0.25 };
 const LOOP = 0.34;
@@ -82,7 +82,8 @@ function numberPlaces({ nodes, lines }) {
 
 /** The one of some angles that is furthest from all others. */
 function furthest(options, others) {
-  const nearest = (angle) => Math.min(...others.map((other) => Math.abs(Math.atan2(Math.sin(angle - other), Math.cos(angle - other)))), Math.PI);
+  const nearest = (angle) =>
+    Math.min(...others.map((other) => Math.abs(Math.atan2(Math.sin(angle - other), Math.cos(angle - other)))), Math.PI);
   return options.reduce((best, angle) => (nearest(angle) > nearest(best) + 1e-6 ? angle : best));
 }
 
@@ -91,7 +92,10 @@ function widestGap(angles) {
   if (!angles.length) return Math.PI / 4;
   const turn = 2 * Math.PI;
   const sorted = angles.map((angle) => ((angle % turn) + turn) % turn).sort((one, other) => one - other);
-  const gaps = sorted.map((angle, place) => [(place + 1 < sorted.length ? sorted[place + 1] : sorted[0] + turn) - angle, angle]);
+  const gaps = sorted.map((angle, place) => [
+    (place + 1 < sorted.length ? sorted[place + 1] : sorted[0] + turn) - angle,
+    angle,
+  ]);
   const [gap, angle] = gaps.reduce((best, next) => (next[0] > best[0] + 1e-6 ? next : best));
   return angle + gap / 2;
 }

@@ -7,8 +7,15 @@ class GraphDrawing {
    */
   constructor(graph, tokens, label, onPick = null, least = [9, 5.6]) {
     Object.assign(this, { graph, tokens, onPick, places: tokenPlaces(graph, tokens) });
-    this.svg = shape("svg", { class: "graph", viewBox: viewOf(graph, this.places, least).join(" "), role: "group", "aria-label": label });
-    this.layers = ["marks", "lines", "labels", "numbers", "arcs", "rings", "picks"].map((name) => shape("g", { class: name }));
+    this.svg = shape("svg", {
+      class: "graph",
+      viewBox: viewOf(graph, this.places, least).join(" "),
+      role: "group",
+      "aria-label": label,
+    });
+    this.layers = ["marks", "lines", "labels", "numbers", "arcs", "rings", "picks"].map((name) =>
+      shape("g", { class: name }),
+    );
     this.svg.append(...this.layers);
     this.layer = Object.fromEntries(this.layers.map((layer) => [layer.getAttribute("class"), layer]));
     this.drawLines();
@@ -25,8 +32,10 @@ class GraphDrawing {
     else this.layer.lines.append(...lines.flatMap((line) => edgeShapes(line, nodes)));
     this.places.forEach((place, token) => {
       if (place.kind === "badge") this.layer.lines.append(badgeFrame(place));
-      if (place.kind === "badge") this.layer.labels.append(shape("text", { x: place.x, y: place.y, class: "small" }, this.tokens[token].name));
-      if (place.kind === "loop") this.layer.lines.append(shape("circle", { class: "edge", cx: place.x, cy: place.y, r: place.radius }));
+      if (place.kind === "badge")
+        this.layer.labels.append(shape("text", { x: place.x, y: place.y, class: "small" }, this.tokens[token].name));
+      if (place.kind === "loop")
+        this.layer.lines.append(shape("circle", { class: "edge", cx: place.x, cy: place.y, r: place.radius }));
       if (place.kind === "centre") this.layer.lines.append(...spokes(place));
     });
   }
@@ -51,7 +60,9 @@ class GraphDrawing {
   /** Curves from one token to others, wider for more; each target is {token, place}. */
   drawArcs(from, targets) {
     this.layer.arcs.replaceChildren(
-      ...targets.filter(({ token }) => token !== from).map(({ token, place }) => arc(this.places[from], this.places[token], place)),
+      ...targets
+        .filter(({ token }) => token !== from)
+        .map(({ token, place }) => arc(this.places[from], this.places[token], place)),
     );
   }
 
@@ -91,7 +102,10 @@ class GraphDrawing {
 /** Lines under points, so that a point is hit where both are. */
 function byDepth(elements, places) {
   const depth = { piece: 0, loop: 0, centre: 1, node: 2, badge: 2 };
-  return elements.map((element, place) => [depth[places[place].kind], element]).sort((one, other) => one[0] - other[0]).map(([, element]) => element);
+  return elements
+    .map((element, place) => [depth[places[place].kind], element])
+    .sort((one, other) => one[0] - other[0])
+    .map(([, element]) => element);
 }
 
 function markOf(place) {
@@ -137,7 +151,8 @@ function badgeFrame(place) {
 /** The outline of a token: a ring around what is picked, or what is hit, which is smaller to leave room for bonds. */
 function outline(place, name) {
   const radius = name === "ring" ? 0.42 : 0.3;
-  if (place.kind === "piece") return shape("line", { class: name, x1: place.x1, y1: place.y1, x2: place.x2, y2: place.y2 });
+  if (place.kind === "piece")
+    return shape("line", { class: name, x1: place.x1, y1: place.y1, x2: place.x2, y2: place.y2 });
   if (place.kind === "badge") return badgeShape(place, name);
   return shape("circle", { class: name, cx: place.x, cy: place.y, r: place.kind === "loop" ? place.radius : radius });
 }

@@ -14,7 +14,11 @@ class TokenMap {
       mouseleave: () => this.onPoint(this.row, null),
       keydown: (event) => this.onKey(event),
     });
-    this.overlay = shape("svg", { viewBox: `0 0 ${this.count} ${this.count}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+    this.overlay = shape("svg", {
+      viewBox: `0 0 ${this.count} ${this.count}`,
+      preserveAspectRatio: "none",
+      "aria-hidden": "true",
+    });
     this.element = this.framed();
   }
 

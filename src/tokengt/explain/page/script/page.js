@@ -12,7 +12,7 @@ data.tokens.names = { node: data.words.nodes, edge: data.words.edges, special: "
 let state = {
   layer: data.attention.missing ? 0 : data.attention.layers - 1,
   head: MEAN,
-  token: 0,
+  token: data.token,
   direction: "from",
   alike: false,
   method: 0,
@@ -31,7 +31,8 @@ async function pick(change) {
 
 /** One prediction; where several are explained, with a button that shows its explanation. */
 function card({ name, text, spread }, target) {
-  const explained = !data.attribution.missing && data.attribution.outputs.length > 1 && data.attribution.outputs.includes(target);
+  const explained =
+    !data.attribution.missing && data.attribution.outputs.length > 1 && data.attribution.outputs.includes(target);
   const button = explained ? html("button", { type: "button", click: () => pick({ target }) }, "explain") : null;
   const value = html("b", {}, text, spread ? html("span", { class: "spread" }, ` ± ${spread}`) : null);
   const element = html("li", {}, html("span", { class: "name" }, name), value, button);
@@ -45,13 +46,19 @@ function card({ name, text, spread }, target) {
 
 function drawTop() {
   const facts = data.facts.flatMap((fact, place) => (place ? [" · ", fact] : [fact]));
-  document.getElementById("top").replaceChildren(
-    html("h1", {}, data.title),
-    html("p", { class: "facts" }, ...facts),
-    html("ul", { class: "predictions" }, ...cards.map(({ element }) => element)),
-    data.prediction.note ? html("p", { class: "facts" }, data.prediction.note) : "",
-    html("nav", { "aria-label": "Parts of this page" }, ...PANELS.map(([id, title]) => html("a", { href: `#${id}` }, title))),
-  );
+  document
+    .getElementById("top")
+    .replaceChildren(
+      html("h1", {}, data.title),
+      html("p", { class: "facts" }, ...facts),
+      html("ul", { class: "predictions" }, ...cards.map(({ element }) => element)),
+      data.prediction.note ? html("p", { class: "facts" }, data.prediction.note) : "",
+      html(
+        "nav",
+        { "aria-label": "Parts of this page" },
+        ...PANELS.map(([id, title]) => html("a", { href: `#${id}` }, title)),
+      ),
+    );
 }
 
 drawTop();

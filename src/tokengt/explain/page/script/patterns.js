@@ -1,9 +1,26 @@
 // What kind of operation each head is: shares of its attention in the patterns of equivariant layers.
 
 const COUNTS = [
-  { value: "shares", name: "share", words: "The share of a pattern is how much of a head's attention is that pattern exactly, evenly over its tokens; shares of a head sum to 100." },
-  { value: "mass", name: "amount", words: "The amount is how much attention falls on the tokens of a pattern, evenly or not; amounts of a head sum to 100." },
-  { value: "on_rows", name: "where possible", words: "The share over those tokens alone that have a token of the pattern to attend to: a head that is one pattern has 100 there." },
+  {
+    value: "shares",
+    name: "share",
+    words:
+      "The share of a pattern is how much of a head's attention is that pattern exactly, evenly over its tokens; " +
+      "shares of a head sum to 100.",
+  },
+  {
+    value: "mass",
+    name: "amount",
+    words:
+      "The amount is how much attention falls on the tokens of a pattern, evenly or not; amounts of a head sum to 100.",
+  },
+  {
+    value: "on_rows",
+    name: "where possible",
+    words:
+      "The share over those tokens alone that have a token of the pattern to attend to: " +
+      "a head that is one pattern has 100 there.",
+  },
 ];
 // One sign per role, for heads too many to be written out.
 const ROLES = { self: "S", neighbour: "N", global: "G", special: "[ ]", "left over": "·" };
@@ -11,8 +28,18 @@ const ROLES = { self: "S", neighbour: "N", global: "G", special: "[ ]", "left ov
 class PatternsPanel {
   constructor(data, pick) {
     Object.assign(this, { data: data.patterns, words: data.words, pick, count: "shares", graph: 0 });
-    this.holder = html("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Shares of patterns, one row per head" });
-    this.readHolder = html("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "What [graph] reads, one row per head" });
+    this.holder = html("div", {
+      class: "scrolled",
+      tabindex: "0",
+      role: "region",
+      "aria-label": "Shares of patterns, one row per head",
+    });
+    this.readHolder = html("div", {
+      class: "scrolled",
+      tabindex: "0",
+      role: "region",
+      "aria-label": "What [graph] reads, one row per head",
+    });
     this.title = html("h3", {});
     this.grid = html("div", { class: "scrolled" });
     this.meaning = html("p", { class: "faint" });
@@ -36,7 +63,9 @@ class PatternsPanel {
     return section(
       "patterns",
       "What each head does",
-      `A layer that treats all ${this.words.nodes} alike can do only a few things: pass on what a token knows to itself, to tokens that share ${this.words.node === "atom" ? "an atom" : "a node"} with it, or to all others. Here each head's attention is compared with these patterns.`,
+      `A layer that treats all ${this.words.nodes} alike can do few things: pass on what a token knows to itself, ` +
+        `to tokens that share ${this.words.one_node} with it, or to all others. ` +
+        "Here each head's attention is compared with these patterns.",
       html("div", { class: "controls" }, which ? which.element : null, counts.element),
       this.meaning,
       html("div", { class: "beside" }, html("div", {}, ...this.overviewParts()), html("div", {}, ...this.tableParts())),
@@ -45,8 +74,15 @@ class PatternsPanel {
   }
 
   overviewParts() {
-    const read = this.data.read_columns.length ? [html("h3", {}, "What [graph] reads, in percent"), this.readHolder] : [];
-    return [html("h3", {}, "Every head, by its strongest pattern"), this.grid, legendOfRoles(this.data.columns), ...read];
+    const read = this.data.read_columns.length
+      ? [html("h3", {}, "What [graph] reads, in percent"), this.readHolder]
+      : [];
+    return [
+      html("h3", {}, "Every head, by its strongest pattern"),
+      this.grid,
+      legendOfRoles(this.data.columns),
+      ...read,
+    ];
   }
 
   tableParts() {
@@ -65,7 +101,7 @@ class PatternsPanel {
     this.readHolder.replaceChildren(this.table(this.data.read_columns, values.read[state.layer]));
   }
 
-  /** One cell per head, with the role of its strongest pattern and the shade of that share; what is left over is none. */
+  /** One cell per head, with the role of its strongest pattern and the shade of that share. */
   overview(values) {
     const heads = values[0].length;
     const narrow = heads > 12;
@@ -118,13 +154,23 @@ class PatternsPanel {
   table(columns, heads) {
     const names = columns.map(({ name, sentence }) => slanted(name, sentence, columns));
     const rows = heads.map((shares, head) => this.row(shares, head));
-    return html("table", { class: "heat" }, html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "head"), ...names)), html("tbody", {}, ...rows));
+    return html(
+      "table",
+      { class: "heat" },
+      html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "head"), ...names)),
+      html("tbody", {}, ...rows),
+    );
   }
 
   row(shares, head) {
     const chosen = String(this.state.head === head);
     const name = html("th", { scope: "row" }, `${head + 1}`);
-    return html("tr", { "data-pick": head, "aria-selected": chosen, click: () => this.pick({ head }) }, name, ...shares.map((share) => shadedCell(share)));
+    return html(
+      "tr",
+      { "data-pick": head, "aria-selected": chosen, click: () => this.pick({ head }) },
+      name,
+      ...shares.map((share) => shadedCell(share)),
+    );
   }
 }
 
@@ -137,9 +183,17 @@ function legendOfRoles(columns) {
     "left over": "left over: no pattern",
   };
   const roles = [...new Set(columns.map(({ role }) => role))];
-  return html("ul", { class: "legend" }, ...roles.map((role) => html("li", {}, html("b", {}, ROLES[role]), ` ${words[role]}`)));
+  return html(
+    "ul",
+    { class: "legend" },
+    ...roles.map((role) => html("li", {}, html("b", {}, ROLES[role]), ` ${words[role]}`)),
+  );
 }
 
 function patternWords(columns) {
-  return html("dl", { class: "patterns" }, ...columns.map(({ name, sentence }) => html("div", {}, html("dt", {}, name), html("dd", {}, sentence))));
+  return html(
+    "dl",
+    { class: "patterns" },
+    ...columns.map(({ name, sentence }) => html("div", {}, html("dt", {}, name), html("dd", {}, sentence))),
+  );
 }

@@ -20,7 +20,12 @@ class Plot {
   redraw() {
     if (!this.width) return;
     const height = this.square ? this.width : this.height;
-    this.inside = { left: MARGIN.left, right: this.width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
+    this.inside = {
+      left: MARGIN.left,
+      right: this.width - MARGIN.right,
+      top: MARGIN.top,
+      bottom: height - MARGIN.bottom,
+    };
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
     this.svg.replaceChildren(...this.frame(height));
     this.draw(this);
@@ -45,12 +50,18 @@ class Plot {
       shape("text", { x: left - 8, y: this.py(at) + 4, "text-anchor": "end" }, text),
     ]);
     const along = this.x.ticks || ticksOf(this.x.low, this.x.high, Math.max(2, Math.floor((right - left) / 90)));
-    const columns = fitting(along, right - left).map(({ at, text }) => shape("text", { x: this.px(at), y: bottom + 18, "text-anchor": "middle" }, text));
+    const columns = fitting(along, right - left).map(({ at, text }) =>
+      shape("text", { x: this.px(at), y: bottom + 18, "text-anchor": "middle" }, text),
+    );
     return [
       ...rows,
       ...columns,
       shape("text", { class: "label", x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, this.x.label),
-      shape("text", { class: "label", x: 13, y: middle, "text-anchor": "middle", transform: `rotate(-90 13 ${middle})` }, this.y.label),
+      shape(
+        "text",
+        { class: "label", x: 13, y: middle, "text-anchor": "middle", transform: `rotate(-90 13 ${middle})` },
+        this.y.label,
+      ),
     ];
   }
 
@@ -75,7 +86,9 @@ class Plot {
 
   dot(x, y, name, title, radius = 4, attributes = {}) {
     const words = title ? [shape("title", {}, title)] : [];
-    return this.add(shape("circle", { class: name, cx: this.px(x), cy: this.py(y), r: radius, ...attributes }, ...words));
+    return this.add(
+      shape("circle", { class: name, cx: this.px(x), cy: this.py(y), r: radius, ...attributes }, ...words),
+    );
   }
 
   diamond(x, y, name, title) {
@@ -88,7 +101,9 @@ class Plot {
   bar(from, to, value, name, title) {
     const [x, y] = [this.px(from), this.py(Math.max(value, 0))];
     const height = Math.abs(this.py(value) - this.py(0));
-    return this.add(shape("rect", { class: name, x, y, width: this.px(to) - x, height, rx: 2 }, shape("title", {}, title)));
+    return this.add(
+      shape("rect", { class: name, x, y, width: this.px(to) - x, height, rx: 2 }, shape("title", {}, title)),
+    );
   }
 
   whisker(x, low, high) {
@@ -123,14 +138,19 @@ function fitting(ticks, width) {
 function rangeOf(values, air = 0.05) {
   const known = values.filter((value) => value !== null && Number.isFinite(value));
   if (!known.length) return { low: 0, high: 1 };
-  const [low, high] = [known.reduce((one, other) => Math.min(one, other)), known.reduce((one, other) => Math.max(one, other))];
+  const [low, high] = [
+    known.reduce((one, other) => Math.min(one, other)),
+    known.reduce((one, other) => Math.max(one, other)),
+  ];
   const margin = (high - low || Math.abs(high) || 1) * air;
   return { low: low - margin, high: high + margin };
 }
 
 /** What the signs of a plot mean. */
 function legend(...entries) {
-  const items = entries.map(([icon, text]) => html("li", {}, shape("svg", { viewBox: "0 0 16 12", class: "chart", "aria-hidden": "true" }, icon), text));
+  const items = entries.map(([icon, text]) =>
+    html("li", {}, shape("svg", { viewBox: "0 0 16 12", class: "chart", "aria-hidden": "true" }, icon), text),
+  );
   return html("ul", { class: "legend" }, ...items);
 }
 
@@ -144,7 +164,18 @@ function numbersTable(head, rows) {
     "table",
     { class: "plain" },
     html("thead", {}, html("tr", {}, ...head.map((name) => html("th", { scope: "col" }, name)))),
-    html("tbody", {}, ...rows.map(([name, ...cells]) => html("tr", {}, html("th", { scope: "row" }, name), ...cells.map((cell) => html("td", {}, cell))))),
+    html(
+      "tbody",
+      {},
+      ...rows.map(([name, ...cells]) =>
+        html("tr", {}, html("th", { scope: "row" }, name), ...cells.map((cell) => html("td", {}, cell))),
+      ),
+    ),
   );
-  return html("details", {}, html("summary", {}, "The numbers"), html("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Numbers" }, table));
+  return html(
+    "details",
+    {},
+    html("summary", {}, "The numbers"),
+    html("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Numbers" }, table),
+  );
 }

@@ -4,11 +4,21 @@ class SubstructuresPanel {
   constructor(data) {
     Object.assign(this, { data, holder: html("ul", { class: "cards" }) });
     const { looked_at } = data.substructures;
-    this.menu = data.outputs.length > 1 ? menu("Prediction", data.outputs.map((name, value) => ({ value, name })), (output) => this.show(output)) : null;
+    this.menu =
+      data.outputs.length > 1
+        ? menu(
+            "Prediction",
+            data.outputs.map((name, value) => ({ value, name })),
+            (output) => this.show(output),
+          )
+        : null;
     this.element = section(
       "substructures",
       "Substructures that move predictions",
-      `Rings, functional groups and chains, each left out of the molecules that have it: the prediction minus the prediction without the piece, mean over these molecules with its 95 % interval. ${looked_at} molecules were looked at. A molecule without a piece is none that the model was trained on: read large numbers with care.`,
+      "Rings, functional groups and chains, each left out of the molecules that have it: the prediction minus the " +
+        "prediction without the piece, mean over these molecules with its 95 % interval. " +
+        `${looked_at} molecules were looked at. ` +
+        "A molecule without a piece is none that the model was trained on: read large numbers with care.",
       this.menu ? html("div", { class: "controls" }, this.menu.element) : null,
       this.holder,
     );
@@ -19,7 +29,9 @@ class SubstructuresPanel {
 
   show(output) {
     if (this.menu) this.menu.show(output);
-    const pieces = [...this.data.substructures.pieces].sort((one, other) => Math.abs(other.change[output]) - Math.abs(one.change[output]));
+    const pieces = [...this.data.substructures.pieces].sort(
+      (one, other) => Math.abs(other.change[output]) - Math.abs(one.change[output]),
+    );
     const top = Math.max(...pieces.map(({ change }) => Math.abs(change[output])), 1e-12);
     this.holder.replaceChildren(...pieces.map((piece) => this.card(piece, output, top)));
   }
@@ -27,7 +39,12 @@ class SubstructuresPanel {
   card({ smiles, molecules, change, half_width, picture }, output, top) {
     const value = change[output];
     const width = half_width[output];
-    const bar = html("span", { class: "bar", "aria-hidden": "true" }, twoSidedBar(value / top), html("i", { class: "middle" }));
+    const bar = html(
+      "span",
+      { class: "bar", "aria-hidden": "true" },
+      twoSidedBar(value / top),
+      html("i", { class: "middle" }),
+    );
     return html(
       "li",
       {},

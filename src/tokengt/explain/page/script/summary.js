@@ -24,12 +24,18 @@ function measureCard({ name, value }) {
 
 function drawTop() {
   const [first] = data.targets;
-  document.getElementById("top").replaceChildren(
-    html("h1", {}, data.title),
-    html("ul", { class: "facts" }, ...data.facts.map((fact) => html("li", {}, fact))),
-    html("ul", { class: "predictions", "aria-label": first.name }, ...first.measures.map(measureCard)),
-    html("nav", { "aria-label": "Parts of this page" }, ...PANELS.map(([id, title]) => html("a", { href: `#${id}` }, title))),
-  );
+  document
+    .getElementById("top")
+    .replaceChildren(
+      html("h1", {}, data.title),
+      html("ul", { class: "facts" }, ...data.facts.map((fact) => html("li", {}, fact))),
+      html("ul", { class: "predictions", "aria-label": first.name }, ...first.measures.map(measureCard)),
+      html(
+        "nav",
+        { "aria-label": "Parts of this page" },
+        ...PANELS.map(([id, title]) => html("a", { href: `#${id}` }, title)),
+      ),
+    );
 }
 
 drawTop();

@@ -15,9 +15,9 @@ class Weights {
 
   /** Weights [queries, keys] of a head, or of the mean over heads. */
   async of(layer, head) {
-    const { heads, queries, keys } = this.packed;
+    const { heads, queries, keys, mean_only } = this.packed;
     const steps = await this.steps(layer);
-    const chosen = head === MEAN ? [...Array(heads).keys()] : [head];
+    const chosen = head === MEAN || mean_only ? [...Array(heads).keys()] : [head];
     const weights = new Float32Array(queries * keys);
     for (const each of chosen) {
       for (let query = 0; query < queries; query++) {

@@ -3,7 +3,12 @@
 class WrongPanel {
   constructor(data) {
     Object.assign(this, { data, holder: html("ul", { class: "cards" }) });
-    this.element = section("wrong", "The worst predictions", "Rows of the file with the largest errors. Look for what they have in common, and for labels that are wrong.", this.holder);
+    this.element = section(
+      "wrong",
+      "The worst predictions",
+      "Rows of the file with the largest errors. Look for what they have in common, and for labels that are wrong.",
+      this.holder,
+    );
   }
 
   draw({ target }) {
