@@ -6,8 +6,8 @@
 ``inputs``: each stronger input beside the paper's tokens, on ZINC-12k. ``regularisers``: TokenGT (Lap) with and without
 random signs and eigenvector dropout, on molecules of PubChem. All systems of a study are the same encoder below 500,000
 parameters, trained on the same graphs for as many epochs; seeds differ in weights and order alone. Trainings are cells
-of ``tokengt compare`` under ``build/STUDY``. Writes ``table.json`` and ``table.md`` to ``results/STUDY``: the validation
-part is for choosing, the test part is told beside it.
+of ``tokengt compare`` under ``build/STUDY``. Writes ``table.json`` and ``table.md`` to ``results/STUDY``: the
+validation part is for choosing, the test part is told beside it.
 """
 
 import argparse
