@@ -27,6 +27,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "TrainingConfig.ema": SHARE,
     "TrainingConfig.patience": MORE,
     "TrainingConfig.minutes": ([-0.01, math.nan], [0.0, math.inf]),
+    "TrainingConfig.memory": ([-0.01, math.nan], [0.0, 24.0]),
     "TrainingConfig.checkpoint_seconds": ([], [-1.0, 0.0]),  # Below 0: at every chance.
     "TokenGTConfig.dim": COUNT,
     "TokensConfig.order": COUNT,

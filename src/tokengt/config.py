@@ -6,7 +6,8 @@ annotated with their union, ``OrfIds | LaplacianIds``. Where the kinds are a reg
 names the registry instead: ``model: ModelConfig = field(metadata={"kinds": MODELS})``.
 
 A field that came to a class after files of it were written is marked ``field(default=..., metadata={"late": True})``.
-It is written only where it is not its default: a file without it means the default, and is the same file.
+It is written only where it is not its default: a file without it means the default, and is the same file. Where files
+of that time mean something else than today's default, the metadata say what: ``{"late": True, "absent": value}``.
 """
 
 import dataclasses
@@ -39,13 +40,18 @@ def _leave_out_late(value: Any, data: Any) -> None:
     if dataclasses.is_dataclass(value):
         for name, field in _fields(type(value)).items():
             inner = getattr(value, name)
-            if field.metadata.get("late") and inner == field.default:
+            if field.metadata.get("late") and inner == _absent(field):
                 del data[name]
             else:
                 _leave_out_late(inner, data[name])
     elif isinstance(value, list | tuple):
         for inner, part in zip(value, data, strict=True):
             _leave_out_late(inner, part)
+
+
+def _absent(field: dataclasses.Field[Any]) -> Any:
+    """What a file means that does not have this late field."""
+    return field.metadata.get("absent", field.default)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -73,7 +79,8 @@ def from_dict(cls: type[T], data: Any, where: str = "config") -> T:
     """
     if not isinstance(data, Mapping):
         raise BadSetting(f"{where} is {_shown(data)}; expected the settings of a {cls.__name__}")
-    fields, hints, values = _fields(cls), _hints(cls), {}
+    fields, hints = _fields(cls), _hints(cls)
+    values = {name: field.metadata["absent"] for name, field in fields.items() if "absent" in field.metadata}
     for name, value in data.items():
         if name not in fields:
             raise BadSetting(_unknown_field(cls, name, where))

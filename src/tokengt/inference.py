@@ -22,6 +22,7 @@ from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.models.passes import Over, Prediction, check_passes, run_passes, summarise
 from tokengt.models.pretrained import CONFIG, WEIGHTS, read_weights, restore
+from tokengt.sparse import SparseRows
 from tokengt.structure.facts import with_facts
 from tokengt.training.processes import Device, DeviceConfig
 from tokengt.training.spec import Descriptors, RunSpec, read_members
@@ -205,7 +206,7 @@ class Predictor:
         mean = torch.full((rows.total, self.task.out_dim), torch.nan, dtype=torch.float64)
         std = torch.full_like(mean, torch.nan) if draws * len(self.members) > 1 else None
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
-        for places in self._batches(graphs):
+        for places in self.batches(graphs):
             index, _ = rows.take(places)
             passes = []
             own_ids = None if node_ids is None else node_ids[graphs.nodes.take(places)[0]].to(self.device)
@@ -251,7 +252,7 @@ class Predictor:
         if not len(graphs):
             return torch.zeros(0, self.width)
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
-        batches, vectors = self._batches(graphs), []
+        batches, vectors = self.batches(graphs), []
         for places in batches:
             parts = [
                 member.embed(own.select(places).to(self.device))
@@ -268,7 +269,8 @@ class Predictor:
         """The length of an embedding, asked for only where there is nothing to embed."""
         return sum(member.model.embedding_width for member in self.members)
 
-    def _batches(self, graphs: GraphBatch) -> list[Tensor]:
+    def batches(self, graphs: GraphBatch) -> list[Tensor]:
+        """The places of the graphs that one call of the model takes together, batch by batch: of similar sizes."""
         # The models of a run differ in their weights and scaling only, so the first can say what a graph costs.
         costs = self.members[0].model.costs(graphs)
         return evaluation_batches(torch.arange(len(graphs)), costs, tokens_predicted_at_once(self.device))
@@ -350,8 +352,16 @@ def _overflowing(inputs: Sequence[GraphBatch]) -> Bool[Tensor, " graphs"]:
             (graphs.level_rows("graph"), graphs.graph_features),
         ):
             if features is not None and features.is_floating_point():
-                lost[rows.ids[~(features.abs() <= _LARGEST_INPUT).all(1)].cpu()] = True
+                lost[rows.ids[_too_large(features)].cpu()] = True
     return lost
+
+
+def _too_large(features: Float[Tensor, "rows _"] | SparseRows) -> Bool[Tensor, " rows"]:
+    """Which rows hold a number that float32 cannot compute with."""
+    if not isinstance(features, SparseRows):
+        return ~(features.abs() <= _LARGEST_INPUT).all(1)
+    wrong = ~(features.values.abs() <= _LARGEST_INPUT)
+    return torch.zeros(len(features), dtype=torch.bool).index_fill(0, features.entries.ids[wrong].cpu(), True)
 
 
 def _scattered(values: Float[Tensor, "kept out"], kept: NDArray[np.int64], count: int) -> NDArray[np.float64]:

@@ -56,8 +56,9 @@ def test_the_manifest_says_what_the_issue_asks_and_no_more(folder: Path) -> None
     assert data["format"] == "tokengt-store-1"
     assert data["source"]["name"] == "t.csv"
     assert len(data["source"]["sha256"]) == 64
-    assert data["featurisation"]["version"] == 1
-    assert data["featurisation"]["policy"] == {"salts": "keep", "stereo": "keep", "hydrogens": "implicit"}
+    assert data["featurisation"]["version"] == 2
+    policy = {"salts": "keep", "stereo": "keep", "hydrogens": "implicit", "atoms": "canonical"}
+    assert data["featurisation"]["policy"] == policy
     assert set(data["files"]) == {"graphs.safetensors", "rejected.csv"}
     assert str(folder.parent) not in (folder / "manifest.json").read_text()
 

@@ -75,5 +75,5 @@ def here(patch: pytest.MonkeyPatch) -> list[str]:
             problem = sentence_of(error)
         return _Ended(job, problem)
 
-    patch.setattr(run, "started", started)
+    patch.setattr(run, "begun", started)
     return begun

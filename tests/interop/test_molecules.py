@@ -25,10 +25,11 @@ from tokengt.interop.molecules import (
 )
 from tokengt.interop.smiles import from_smiles
 
-LARGEST, DROP, EXPLICIT = (
+LARGEST, DROP, EXPLICIT, SPELLED = (
     MoleculePolicy(salts="largest"),
     MoleculePolicy(stereo="drop"),
     MoleculePolicy(hydrogens="explicit"),
+    MoleculePolicy(atoms="spelled"),
 )
 ODD = [
     "C",
@@ -82,12 +83,13 @@ def test_packed_equals_one_by_one():
     assert (atoms, edges) == (len(packed.node_features), len(packed.edge_features))
 
 
-def test_skipped_stereo_getters_change_nothing(monkeypatch):
+@pytest.mark.parametrize("policy", [MoleculePolicy(), SPELLED])
+def test_skipped_getters_change_nothing(policy, monkeypatch):
     texts = [*ODD, *esol()[0][::4]]
-    quick = pack_molecules(texts)
+    quick = pack_molecules(texts, policy)
     rdkit = module._rdkit()
-    monkeypatch.setattr(module, "_rdkit", lambda: dataclasses.replace(rdkit, stereo_marks={}))
-    _equal(quick, pack_molecules(texts))
+    monkeypatch.setattr(module, "_rdkit", lambda: dataclasses.replace(rdkit, marks={}))
+    _equal(quick, pack_molecules(texts, policy))
 
 
 def test_chunks_change_nothing(monkeypatch):
@@ -142,10 +144,12 @@ def test_packing_parts_is_packing_the_whole(texts, cut):
 
 def test_largest_fragment():
     assert pack_molecules(["[Na+].CC(=O)[O-]", "C.N", "[H][H].[Cl-]"], LARGEST).node_counts.tolist() == [4, 1, 1]
-    # Of two fragments with as many heavy atoms the first one stays, with its stereo.
-    packed = pack_molecules(["N.C", "Cl.C[C@H](N)O"], LARGEST)
-    assert packed.node_features[0, 0] == 6
-    assert packed.node_features[1:].tolist() == from_smiles("C[C@H](N)O").node_features.tolist()
+    packed = pack_molecules(["Cl.C[C@H](N)O"], LARGEST)
+    assert packed.node_features.tolist() == from_smiles("C[C@H](N)O").node_features.tolist()
+    # Of two fragments with as many heavy atoms the same one stays whichever is written first, unless it is to be that.
+    assert pack_molecules(["N.C", "C.N"], LARGEST).node_features[:, 0].tolist() == [6, 6]
+    first = dataclasses.replace(LARGEST, atoms="spelled")
+    assert pack_molecules(["N.C", "C.N"], first).node_features[:, 0].tolist() == [6, 5]
 
 
 def test_dropped_stereo_leaves_none():
@@ -165,10 +169,11 @@ def test_dropped_stereo_leaves_none():
 
 
 def test_explicit_hydrogens_are_nodes():
-    packed = pack_molecules(["O"], EXPLICIT)
+    packed = pack_molecules(["O"], dataclasses.replace(EXPLICIT, atoms="spelled"))
     # Oxygen has row 7 and two neighbours; hydrogens have row 0 and one neighbour; no atom has implicit hydrogens.
     assert packed.node_features[:, [0, 2, 4]].tolist() == [[7, 2, 0], [0, 1, 0], [0, 1, 0]]
     assert packed.edge_index.tolist() == [[0, 1, 0, 2], [1, 0, 2, 0]]
+    assert sorted(pack_molecules(["O"], EXPLICIT).node_features[:, 0].tolist()) == [0, 0, 7]
     # from_smiles follows the policy too.
     assert from_smiles("O", EXPLICIT).num_nodes == 3
     assert torch.equal(from_smiles("[H]O[H]", EXPLICIT).edge_index, from_smiles("O", EXPLICIT).edge_index)
@@ -181,12 +186,13 @@ def test_policy_is_checked():
         policy.__post_init__()
 
 
-@pytest.mark.parametrize("policy", [MoleculePolicy(), LARGEST, DROP, EXPLICIT])
+@pytest.mark.parametrize("policy", [MoleculePolicy(), LARGEST, DROP, EXPLICIT, SPELLED])
 def test_mol_blocks_give_what_their_smiles_give(policy):
-    # A wedge may turn a bond around, so the chiral molecule is compared by its canonical SMILES only.
     texts = ["F/C=C/F", "c1ccccc1O", "[Na+].CC(=O)[O-]", "C", "C[C@H](N)O"]
     blocks = [Chem.MolToMolBlock(_drawn(text)) for text in texts]
-    _equal(pack_molecules(blocks[:4], policy, "molblock"), pack_molecules(texts[:4], policy))
+    # A wedge may turn a bond around: only in the canonical order the chiral molecule is the same from both.
+    some = len(texts) if policy.atoms == "canonical" else 4
+    _equal(pack_molecules(blocks[:some], policy, "molblock"), pack_molecules(texts[:some], policy))
     assert canonical_smiles(blocks, policy, "molblock") == canonical_smiles(texts, policy)
 
 
@@ -219,6 +225,8 @@ def test_canonical_smiles_know_a_molecule_again():
 def test_scaffolds_by_hand():
     texts = ["CCc1ccccc1", "OC1CCC(C[C@H]2CCN2)CC1", "CCO", "C1CC", "c1ccccc1.Cl"]
     assert scaffolds(texts) == ["c1ccccc1", "C1CCC(CC2CCN2)CC1", "", "", "c1ccccc1"]
+    # It was read before, under whatever limit.
+    assert scaffolds(["C" * 1001 + "C1CC1"]) == ["C1CC1"]
 
 
 def test_molecules_that_would_take_minutes_are_refused_by_their_text() -> None:
@@ -252,7 +260,12 @@ def test_the_limit_of_atoms_counts_nodes_of_the_graph_too() -> None:
         (1, "the SMILES has 11 atoms; expected at most 8 (max_atoms)"),
     )
     assert limit == MoleculePolicy(hydrogens="explicit")  # it decides which molecules are read, and not how
-    assert to_dict(MoleculePolicy()) == {"salts": "keep", "stereo": "keep", "hydrogens": "implicit"}
+    as_before = {"salts": "keep", "stereo": "keep", "hydrogens": "implicit"}
+    assert to_dict(MoleculePolicy()) == {**as_before, "atoms": "canonical"}
+    # What older versions wrote had no word for it, and is still written as they wrote it.
+    assert from_dict(MoleculePolicy, as_before) == SPELLED
+    assert to_dict(SPELLED) == as_before
+    assert (MoleculePolicy().version, SPELLED.version) == (2, 1)
     assert from_dict(MoleculePolicy, to_dict(limit)).max_atoms == 8
     for wrong in (0, -1, True):
         with pytest.raises(ValueError, match=r"max_atoms is .*; expected a whole number of at least 1"):
@@ -268,4 +281,3 @@ def test_mol_blocks_say_how_large_they_are(newer: bool) -> None:
     assert problem == (0, "the mol block has 90 atoms; expected at most 89 (max_atoms)")
     kept = canonical_smiles([block], MoleculePolicy(salts="largest", max_atoms=90).of_whole, "molblock")
     assert kept == [Chem.MolToSmiles(molecule)]
-    assert scaffolds(["C" * 1500 + "C1CC1"]) == ["C1CC1"]  # it was read before, under whatever limit

@@ -14,9 +14,13 @@ import pytest
 import torch
 from rdkit import rdBase
 
-from tokengt.interop import smiles as module
+from tokengt.interop import molecules as module
+from tokengt.interop import reading
+from tokengt.interop.molecules import MoleculePolicy
 from tokengt.interop.smiles import ATOM_CATEGORIES, ATOM_VOCABULARY, BOND_CATEGORIES, from_smiles
 
+# As OGB reads them.
+SPELLED = MoleculePolicy(atoms="spelled")
 _REPO = Path(__file__).parents[2]
 _BUNDLED = _REPO / "src/tokengt/data/bundled/esol.csv.xz"
 _SHARED = Path(os.environ.get("TOKENGT_DATA", _REPO.parent / "shared/data")) / "molecules"
@@ -47,7 +51,7 @@ def _molecules(path: Path, column: str, step: int) -> list[str]:
 
 
 def _assert_equals_ogb(smiles: str, expected: dict[str, Any]) -> None:
-    graph = from_smiles(smiles)
+    graph = from_smiles(smiles, SPELLED)
     assert graph.node_features is not None
     assert graph.edge_features is not None
     for mine, theirs in (
@@ -114,7 +118,7 @@ def test_odd_molecules_equal_ogb(smiles, smiles2graph):
 
 
 def _rows(smiles: str) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
-    graph = from_smiles(smiles)
+    graph = from_smiles(smiles, SPELLED)
     assert graph.node_features is not None
     assert graph.edge_features is not None
     return graph.node_features.tolist(), graph.edge_index.tolist(), graph.edge_features.tolist()
@@ -144,8 +148,8 @@ def test_values_outside_the_vocabulary_take_the_last_row():
 
 
 def test_stereo_bonds_by_hand():
-    assert from_smiles("F/C=C/F").edge_features[:, 1].tolist() == [0, 0, 2, 2, 0, 0]
-    assert from_smiles("F/C=C\\F").edge_features[:, 1].tolist() == [0, 0, 1, 1, 0, 0]
+    assert from_smiles("F/C=C/F", SPELLED).edge_features[:, 1].tolist() == [0, 0, 2, 2, 0, 0]
+    assert from_smiles("F/C=C\\F", SPELLED).edge_features[:, 1].tolist() == [0, 0, 1, 1, 0, 0]
 
 
 def test_atropisomer_gets_a_row_where_ogb_fails(smiles2graph):
@@ -192,6 +196,7 @@ def test_no_atoms_is_refused():
 
 def test_without_rdkit_the_error_says_how_to_install(monkeypatch):
     module._rdkit.cache_clear()
+    reading.rdkit_modules.cache_clear()
     monkeypatch.setitem(sys.modules, "rdkit", None)
     with pytest.raises(ImportError, match=r"pip install 'tokengt\[chem\]'"):
         from_smiles("C")

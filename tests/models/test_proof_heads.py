@@ -28,6 +28,7 @@ from tokengt import (
     presets,
 )
 from tokengt.config import from_dict, to_dict
+from tokengt.models.contract import check_sizes
 from tokengt.models.tokengt.proof_heads import PATTERNS
 from tokengt.models.tokengt.tokens import TokenBatch, TokenKind
 from tokengt.theory.basis import normalise_rows, weight_basis_on
@@ -193,6 +194,11 @@ def test_odd_graphs_go_through() -> None:
     assert torch.isfinite(out).all()
     alone = torch.cat([found(graph) for graph in odd_graphs()])
     torch.testing.assert_close(out, alone)
+
+
+def test_their_parameters_can_be_counted_before_a_model_is_built() -> None:
+    """Every training begins with that, on a device that holds no numbers."""
+    check_sizes(replace(presets.small(), proof_heads=ProofHeads(layers=4)))
 
 
 def test_a_config_without_them_is_the_file_that_it_was() -> None:

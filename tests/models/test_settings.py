@@ -85,6 +85,22 @@ def test_structure_adds_to_the_tokens_and_to_nothing_else() -> None:
     assert torch.equal(richer(batch), plain(batch))
 
 
+@effects.of(TokenGTConfig, "sparse_basis")
+def test_edges_read_their_nodes_in_the_larger_sparse_basis() -> None:
+    """Which tokens read which is worked out in test_tokens.py; without blocks' own work, what they read shows."""
+    graph = Graph(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
+    for basis, reads in (("nodes", False), ("both", True)):
+        encoder = EncoderConfig(1, 2, norm=False, final_norm=False, sparse_basis_residual=True)
+        model = TokenGT(TokenGTConfig(dim=4, encoder=encoder, sparse_basis=basis, identifiers=LaplacianIds(2)))
+        model.eval()
+        set_all(model.encoder, 0.0)
+        start = model._tokens(GraphBatch.collate([graph]), None, None, 0)[0]
+        first, second = start.nodes
+        edge = start.edges[0]
+        torch.testing.assert_close(model.encode(graph).nodes, torch.stack([first + edge, second]))
+        torch.testing.assert_close(model.encode(graph).edges[0], edge + first + second if reads else edge)
+
+
 @effects.of(TokenGTConfig, "tokens", "identifiers", "encoder", "head")
 def test_a_model_is_head_of_encoder_of_tokens_of_identifiers() -> None:
     """Every part is the one that its own config describes; what the fields of these do is asserted below."""

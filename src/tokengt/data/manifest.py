@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from tokengt.config import from_dict, near, read_json, to_dict
 from tokengt.files import checksum
-from tokengt.interop.molecules import DEFAULT_POLICY, FEATURISATION_VERSION, MoleculePolicy
+from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy
 from tokengt.level import Level
 
 FORMAT = "tokengt-store-1"
@@ -46,6 +46,32 @@ class Attributes:
 
 
 @dataclass(frozen=True)
+class ColumnFeature:
+    """How a column of a table is a feature: a number less ``mean`` and over ``scale``, or one column per category."""
+
+    name: str
+    mean: float = 0.0
+    scale: float = 1.0
+    categories: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.scale > 0:
+            raise ValueError(f"the scale of column {self.name!r} is {self.scale}; expected a number above 0")
+
+
+@dataclass(frozen=True)
+class GraphColumns:
+    """Which columns of a table of nodes and a table of edges mean what; the others are no features."""
+
+    id: str
+    source: str
+    target: str
+    directed: bool = False
+    nodes: tuple[ColumnFeature, ...] = ()
+    edges: tuple[ColumnFeature, ...] = ()
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Which columns of a source mean what.
 
@@ -58,6 +84,7 @@ class Recipe:
         level: what a row of targets belongs to; None: the graph of a table, a guess for other graphs.
         policy: how a molecule becomes a graph.
         attributes: which attributes of a NetworkX graph are features; None: those that most graphs have as numbers.
+        tables: how the columns of a table of nodes and of one of edges are read; None: as the data suggests.
     """
 
     smiles: str | None = None
@@ -68,6 +95,7 @@ class Recipe:
     level: Level | None = None
     policy: MoleculePolicy = DEFAULT_POLICY
     attributes: Attributes | None = field(default=None, metadata={"late": True})
+    tables: GraphColumns | None = field(default=None, metadata={"late": True})
 
     def __post_init__(self) -> None:
         for name, value, options in (("task", self.task, get_args(TaskKind)), ("level", self.level, get_args(Level))):
@@ -111,7 +139,8 @@ class Manifest:
 
     ``featurisation`` has kind ("molecule" or "graph") and version, for molecules policy and rdkit too; ``columns``
     has smiles, targets and split as they were asked for; ``counts`` has graphs, nodes, edges, hyperedges and rows
-    (of targets); ``files`` has the SHA-256 of each file; ``attributes`` are the features of NetworkX graphs.
+    (of targets); ``files`` has the SHA-256 of each file; ``attributes`` are the features of NetworkX graphs, ``tables``
+    those of a graph that came as a table of nodes and one of edges.
     """
 
     source: Source
@@ -127,6 +156,7 @@ class Manifest:
     files: Mapping[str, str] = field(default_factory=dict)
     format: str = FORMAT
     attributes: Attributes | None = field(default=None, metadata={"late": True})
+    tables: GraphColumns | None = field(default=None, metadata={"late": True})
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -149,12 +179,9 @@ class Manifest:
             ("level", self.level, recipe.level or self.level),
             ("the version of featurisation", self.featurisation.get("version"), made["version"]),
         ]
-        old_policy, new_policy = self.featurisation.get("policy") or {}, made.get("policy", {})
-        if new_policy:
-            pairs += [
-                (each.name, old_policy.get(each.name, each.default), new_policy.get(each.name, each.default))
-                for each in fields(MoleculePolicy)
-            ]
+        if made.get("policy"):
+            old, new = (policy_of(each) or DEFAULT_POLICY for each in (self.featurisation, made))
+            pairs += [(each.name, getattr(old, each.name), getattr(new, each.name)) for each in fields(MoleculePolicy)]
         if recipe.attributes is not None:
             pairs.append(("features", self.attributes, recipe.attributes))
         return source + [f"{name} was {_shown(old)} and is now {_shown(new)}" for name, old, new in pairs if old != new]
@@ -164,7 +191,13 @@ def featurisation(policy: MoleculePolicy | None) -> dict[str, Any]:
     """How graphs were made, for the manifest: from molecules under a policy, or taken as they were."""
     if policy is None:
         return {"kind": "graph", "version": GRAPH_FEATURISATION_VERSION}
-    return {"kind": "molecule", "version": FEATURISATION_VERSION, "policy": to_dict(policy)}
+    return {"kind": "molecule", "version": policy.version, "policy": to_dict(policy)}
+
+
+def policy_of(made: Mapping[str, Any]) -> MoleculePolicy | None:
+    """How molecules became graphs, of what :func:`featurisation` says; None for other graphs."""
+    policy = made.get("policy")
+    return None if policy is None else from_dict(MoleculePolicy, policy, "featurisation.policy")
 
 
 def _shown(value: Any) -> str:

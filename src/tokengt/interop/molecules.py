@@ -1,25 +1,30 @@
 """Molecules to packed arrays, with the category columns of the Open Graph Benchmark (OGB).
 
-*Packed* means that the atoms (and bonds) of all molecules lie one after another in one array. Values and edge order
-equal ``ogb.utils.mol.smiles2graph``. The vocabularies are fixed, so that every value has a row, if only that of
+*Packed* means that the atoms (and bonds) of all molecules lie one after another in one array. Every spelling of a
+molecule gives the same arrays; with ``MoleculePolicy(atoms="spelled")`` values and edge order are those of
+``ogb.utils.mol.smiles2graph`` instead. The vocabularies are fixed, so that every value has a row, if only that of
 ``OTHER``, whether or not a training molecule has it. Only NumPy and RDKit are needed.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from itertools import repeat
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Is increased whenever the same molecule and policy would give other numbers, so that old stores are not reused.
-FEATURISATION_VERSION = 1
+from tokengt.interop.canonical import chirality, renumbered
+from tokengt.interop.reading import DEFAULT_POLICY as DEFAULT_POLICY
+from tokengt.interop.reading import MoleculePolicy as MoleculePolicy
+from tokengt.interop.reading import TextKind as TextKind
+from tokengt.interop.reading import molecules, rdkit_modules
 
 OTHER = "other"
 
+# The rows of chirality are those of atoms as they are spelled; :mod:`tokengt.interop.canonical` has as many, by name.
 ATOM_VOCABULARY: Mapping[str, tuple[int | str | bool, ...]] = {
     "atomic_number": (*range(1, 119), OTHER),
     "chirality": ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER", OTHER),
@@ -44,66 +49,20 @@ BOND_CATEGORIES = tuple(len(values) for values in BOND_VOCABULARY.values())
 # The sizes of all vocabularies by the features of a graph that hold them: what a model of molecules is made for.
 MOLECULE_CATEGORIES = {"node_features": ATOM_CATEGORIES, "edge_features": BOND_CATEGORIES}
 
-TextKind = Literal["smiles", "molblock"]
-# A property's values so far, its getter, and the mark that a SMILES needs for the value to be other than 0.
-_Column = tuple[list[int], Callable[[Any], int], re.Pattern[str] | None]
+# The numbers of one property for all atoms or bonds of a molecule.
+_Read = Callable[[list[Any]], Iterable[int]]
+# A property's values so far, how they are read, and the mark that a SMILES needs for the value to be other than 0.
+_Column = tuple[list[int], _Read, re.Pattern[str] | None]
 # How many texts are read before their values, Python numbers at first, become arrays.
 _CHUNK = 8192
-_NAMES: Mapping[str, str] = {"smiles": "SMILES", "molblock": "mol block"}
-# RDKit takes a second for the rings of a thousand atoms with this many ring bonds, and minutes for those with twice as
-# many. No molecule comes near it: C540 closes 271 rings, a cage of twelve borons 19.
-_RING_BONDS, _RING_BONDS_PER_ATOM = 100, 0.5
-# Texts shorter than this are never slow and not looked through. The others have at most so many characters per atom.
-_SHORT = 200
-_CHARACTERS_PER_ATOM: Mapping[str, int] = {"smiles": 20, "molblock": 500}
-_LONGEST_REASON = 300
-# Atoms of a SMILES, and the ends of its ring bonds once what stands in brackets is gone.
-_ATOM = re.compile(r"\[[^\[\]]*\]|Br|Cl|[BCNOPSFIbcnops*]")
-_RING_END = re.compile(r"%\(\d+\)|%\d\d|\d")
-# Atoms and bonds as a mol block announces them: in three digits each, or as the newer form writes them.
-_COUNTS = re.compile(r"(?:.*\n){3}([ \d]{3})([ \d]{3})")
-_COUNTS_V3000 = re.compile(r"^M  V30 COUNTS +(\d+) +(\d+)", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class MoleculePolicy:
-    """What of a molecule becomes the graph.
-
-    ``salts``: "keep" all fragments as one disconnected graph, or the "largest" only: most heavy atoms, of equals
-    the first. ``stereo``: "keep" or "drop" chirality and bond stereo. ``hydrogens``: "implicit" counts them at
-    their atom, as RDKit reads a molecule; "explicit" makes every one a node, after the heavy atoms. ``max_atoms``: a
-    text of more atoms, or a graph of more nodes, is refused. It decides which molecules are read and not how, so
-    policies that differ in it alone are equal.
-    """
-
-    salts: Literal["keep", "largest"] = "keep"
-    stereo: Literal["keep", "drop"] = "keep"
-    hydrogens: Literal["implicit", "explicit"] = "implicit"
-    max_atoms: int = field(default=1000, compare=False, metadata={"late": True})
-
-    def __post_init__(self) -> None:
-        for name, kind in type(self).__annotations__.items():
-            if get_args(kind) and getattr(self, name) not in get_args(kind):
-                expected = " or ".join(get_args(kind))
-                raise ValueError(f"policy {name} is {getattr(self, name)!r}; expected {expected}")
-        if type(self.max_atoms) is not int or self.max_atoms < 1:
-            raise ValueError(f"max_atoms is {self.max_atoms!r}; expected a whole number of at least 1")
-
-    @property
-    def of_whole(self) -> "MoleculePolicy":
-        """All of a molecule as it is written, under the same limit."""
-        return replace(DEFAULT_POLICY, max_atoms=self.max_atoms)
-
-
-DEFAULT_POLICY = MoleculePolicy()
 
 
 @dataclass(frozen=True, eq=False)
 class PackedMolecules:
-    """Molecules one after another; atoms are numbered from 0 in each, as its text spells them.
+    """Molecules one after another; atoms are numbered from 0 in each, in the order that the policy says.
 
-    A bond is two edges, (i, j) and (j, i), side by side. Features are rows of :data:`ATOM_VOCABULARY` and
-    :data:`BOND_VOCABULARY`.
+    A bond is two edges, (i, j) and (j, i), side by side, i < j in the canonical order. Features are rows of
+    :data:`ATOM_VOCABULARY` and :data:`BOND_VOCABULARY`.
     """
 
     node_counts: NDArray[np.int64]  # [kept]
@@ -136,46 +95,81 @@ def pack_molecules(
 def _packed(texts: Sequence[str], start: int, policy: MoleculePolicy, kind: TextKind) -> PackedMolecules:
     """:func:`pack_molecules` of the texts whose places begin at ``start``."""
     rdkit = _rdkit()
-    marks = rdkit.stereo_marks if kind == "smiles" else {}
-    atoms: list[_Column] = [([], getter, marks.get(getter)) for getter in rdkit.atom_getters]
-    bonds: list[_Column] = [([], getter, marks.get(getter)) for getter in rdkit.bond_getters]
-    node_counts, bond_counts, kept, problems = [], [], [], []
-    for place, molecule in enumerate(_molecules(texts, policy, kind)):
+    marks = rdkit.marks if kind == "smiles" else {}
+    canonical = policy.atoms == "canonical"
+    readers = {**rdkit.atoms, **rdkit.canonical} if canonical else rdkit.atoms
+    atoms: dict[str, _Column] = {name: ([], read, marks.get(name)) for name, read in readers.items()}
+    bonds: dict[str, _Column] = {name: ([], read, marks.get(name)) for name, read in rdkit.bonds.items()}
+    counts: tuple[list[int], list[int]] = [], []
+    kept, problems = [], []
+    for place, molecule in enumerate(molecules(texts, policy, kind)):
         if isinstance(molecule, str):
             problems.append((start + place, molecule))
             continue
         members = list(map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())))
-        node_counts.append(len(members))
+        counts[0].append(len(members))
         _extend(atoms, members, texts[place])
         members = list(map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())))
-        bond_counts.append(len(members))
+        counts[1].append(len(members))
         _extend(bonds, members, texts[place])
         kept.append(start + place)
-    begin, end, *properties = (np.fromiter(values, dtype=np.int32) for values, *_ in bonds)
+    node_counts, bond_counts = (np.array(each, dtype=np.int64) for each in counts)
+    of_atoms, of_bonds = (
+        {name: np.fromiter(values, np.int64) for name, (values, *_) in part.items()} for part in (atoms, bonds)
+    )
+    starts = np.cumsum(node_counts) - node_counts
+    first = np.repeat(starts, bond_counts)
+    begin, end = first + of_bonds.pop("begin"), first + of_bonds.pop("end")
+    # RDKit's total degree, without a call for every atom: neighbours that are atoms, and hydrogens that are not.
+    heard = np.bincount(np.concatenate([begin, end]), minlength=int(node_counts.sum()))
+    of_atoms["degree"] = heard + of_atoms["hydrogens"]
+    node_rows = _rows(of_atoms, ATOM_VOCABULARY, rdkit.canonical_tables if canonical else rdkit.tables)
+    bond_rows = _rows(of_bonds, BOND_VOCABULARY, rdkit.tables)
+    if canonical:
+        # Ranks number the atoms of each molecule from 0.
+        places = np.repeat(starts, node_counts) + of_atoms["rank"]
+        begin, end, order = renumbered(places, begin, end)
+        node_rows[places], bond_rows = node_rows.copy(), bond_rows[order]
+    begin, end = begin - first, end - first
     return PackedMolecules(
-        node_counts=np.array(node_counts, dtype=np.int64),
-        edge_counts=2 * np.array(bond_counts, dtype=np.int64),
-        node_features=_rows([np.fromiter(values, dtype=np.int32) for values, *_ in atoms], rdkit.atom_tables),
-        edge_index=np.stack([np.stack([begin, end], 1).ravel(), np.stack([end, begin], 1).ravel()]),
-        edge_features=_rows(properties, rdkit.bond_tables).repeat(2, 0),
+        node_counts=node_counts,
+        edge_counts=2 * bond_counts,
+        node_features=node_rows,
+        edge_index=np.stack([np.stack([begin, end], 1).ravel(), np.stack([end, begin], 1).ravel()]).astype(np.int32),
+        edge_features=bond_rows.repeat(2, 0),
         kept=np.array(kept, dtype=np.int64),
         problems=tuple(problems),
     )
 
 
-def _extend(columns: list[_Column], members: list[Any], text: str) -> None:
-    """Adds one molecule's atoms or bonds; getters run under map, which spends no Python bytecode on each of them."""
-    for values, getter, mark in columns:
+def _extend(columns: Mapping[str, _Column], members: list[Any], text: str) -> None:
+    """Adds one molecule's atoms or bonds."""
+    for values, read, mark in columns.values():
         flat = mark is not None and mark.search(text) is None
-        values.extend(repeat(0, len(members)) if flat else map(getter, members))
+        values.extend(repeat(0, len(members)) if flat else read(members))
+
+
+def read_molecule(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
+    """RDKit's molecule of one text as the policy wants it; its atoms are the nodes of the graph, in its order.
+
+    Raises:
+        ValueError: one sentence: why it cannot be read.
+    """
+    (molecule,) = molecules([text], policy, kind)
+    if isinstance(molecule, str):
+        raise ValueError(molecule)
+    if policy.atoms == "spelled" or not molecule.GetNumAtoms():
+        return molecule
+    ranks = list(_rdkit().canonical["rank"](list(molecule.GetAtoms())))
+    return rdkit_modules()[0].RenumberAtoms(molecule, np.argsort(ranks).tolist())
 
 
 def canonical_smiles(
     texts: Sequence[str], policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles"
 ) -> list[str | None]:
     """RDKit's canonical SMILES of the molecules that the policy leaves; None where a text cannot be read."""
-    write = _rdkit().chem.MolToSmiles
-    return [None if isinstance(molecule, str) else write(molecule) for molecule in _molecules(texts, policy, kind)]
+    write = rdkit_modules()[0].MolToSmiles
+    return [None if isinstance(molecule, str) else write(molecule) for molecule in molecules(texts, policy, kind)]
 
 
 def scaffolds(texts: Sequence[str], kind: TextKind = "smiles") -> list[str]:
@@ -183,29 +177,32 @@ def scaffolds(texts: Sequence[str], kind: TextKind = "smiles") -> list[str]:
 
     The texts are those of molecules that were read before, so there is no limit to their atoms.
     """
-    _rdkit()
+    rdkit_modules()
     policy = replace(DEFAULT_POLICY, max_atoms=max(map(len, texts), default=0) + 1)
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
     write: Callable[..., str] = MurckoScaffold.MurckoScaffoldSmiles
     return [
         "" if isinstance(molecule, str) else write(mol=molecule, includeChirality=False)
-        for molecule in _molecules(texts, policy, kind)
+        for molecule in molecules(texts, policy, kind)
     ]
 
 
 @dataclass(frozen=True)
 class _RDKit:
-    """What a call needs of RDKit, looked up once."""
+    """What a call needs of RDKit, looked up once.
 
-    chem: Any
-    base: Any
-    atom_getters: tuple[Callable[[Any], int], ...]
-    bond_getters: tuple[Callable[[Any], int], ...]
-    # Slow getters whose value is 0 in molecules of a SMILES that does not hold the mark.
-    stereo_marks: Mapping[Callable[[Any], int], re.Pattern[str]]
-    atom_tables: tuple["_Table", ...]
-    bond_tables: tuple["_Table", ...]
+    Each property of atoms and of bonds has a function that reads it of all members of a molecule. ``canonical`` has
+    those that are read otherwise, or as well, where the spelling must not matter. ``marks`` are of slow ones, whose
+    value is 0 in molecules of a SMILES that does not hold the mark.
+    """
+
+    atoms: Mapping[str, _Read]
+    canonical: Mapping[str, _Read]
+    bonds: Mapping[str, _Read]
+    marks: Mapping[str, re.Pattern[str]]
+    tables: Mapping[str, "_Table"]
+    canonical_tables: Mapping[str, "_Table"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,45 +215,60 @@ class _Table:
 
 @cache
 def _rdkit() -> _RDKit:
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError as error:
-        raise ImportError("reading molecules needs RDKit: pip install 'tokengt[chem]'") from error
+    chem, _ = rdkit_modules()
     enums: dict[str, Any] = {
-        "chirality": Chem.ChiralType,
-        "hybridization": Chem.HybridizationType,
-        "type": Chem.BondType,
-        "stereo": Chem.BondStereo,
+        "chirality": chem.ChiralType,
+        "hybridization": chem.HybridizationType,
+        "type": chem.BondType,
+        "stereo": chem.BondStereo,
     }
+    vocabularies = {**ATOM_VOCABULARY, **BOND_VOCABULARY}
+    tables = {name: _table(values, getattr(enums.get(name), "names", {})) for name, values in vocabularies.items()}
+    as_they_are = _table(tuple(range(len(ATOM_VOCABULARY["chirality"]))), {})
+    atom, bond, rank = chem.Atom, chem.Bond, chem.CanonicalRankAtoms
 
-    def tables(vocabulary: Mapping[str, tuple[int | str | bool, ...]]) -> tuple[_Table, ...]:
-        return tuple(_table(values, getattr(enums.get(name), "names", {})) for name, values in vocabulary.items())
+    def ranks(members: list[Any]) -> Iterable[int]:
+        found = rank(members[0].GetOwningMol(), includeAtomMaps=False)
+        # Its own iterator takes longer than all the ranking.
+        return map(found.__getitem__, range(len(found)))
 
-    atom, bond = Chem.Atom, Chem.Bond
+    def reading(getters: Mapping[str, Callable[[Any], int]]) -> dict[str, _Read]:
+        # Getters run under map, which spends no Python bytecode on each atom.
+        return {name: partial(map, getter) for name, getter in getters.items()}
+
     return _RDKit(
-        chem=Chem,
-        base=rdBase,
-        atom_getters=(
-            atom.GetAtomicNum,
-            atom.GetChiralTag,
-            atom.GetTotalDegree,
-            atom.GetFormalCharge,
-            atom.GetTotalNumHs,
-            atom.GetNumRadicalElectrons,
-            atom.GetHybridization,
-            atom.GetIsAromatic,
-            atom.IsInRing,
+        atoms=reading(
+            {
+                "atomic_number": atom.GetAtomicNum,
+                "chirality": atom.GetChiralTag,
+                "formal_charge": atom.GetFormalCharge,
+                "hydrogens": atom.GetTotalNumHs,
+                "radical_electrons": atom.GetNumRadicalElectrons,
+                "hybridization": atom.GetHybridization,
+                "is_aromatic": atom.GetIsAromatic,
+                "is_in_ring": atom.IsInRing,
+            }
         ),
-        bond_getters=(
-            bond.GetBeginAtomIdx,
-            bond.GetEndAtomIdx,
-            bond.GetBondType,
-            bond.GetStereo,
-            bond.GetIsConjugated,
+        canonical={
+            "chirality": partial(chirality, ranks=rank),
+            "rank": ranks,
+        },
+        bonds=reading(
+            {
+                "begin": bond.GetBeginAtomIdx,
+                "end": bond.GetEndAtomIdx,
+                "type": bond.GetBondType,
+                "stereo": bond.GetStereo,
+                "is_conjugated": bond.GetIsConjugated,
+            }
         ),
-        stereo_marks={atom.GetChiralTag: re.compile(r"[@|]"), bond.GetStereo: re.compile(r"[/\\|]")},
-        atom_tables=tables(ATOM_VOCABULARY),
-        bond_tables=tables(BOND_VOCABULARY),
+        marks={
+            "chirality": re.compile(r"[@|]"),
+            "radical_electrons": re.compile(r"\["),
+            "stereo": re.compile(r"[/\\|]"),
+        },
+        tables=tables,
+        canonical_tables={**tables, "chirality": as_they_are},
     )
 
 
@@ -270,127 +282,13 @@ def _table(values: tuple[int | str | bool, ...], names: Mapping[str, int]) -> _T
     return _Table(first, rows)
 
 
-def _rows(columns: Sequence[NDArray[Any]], tables: Sequence[_Table]) -> NDArray[np.uint8]:
-    """Category rows [rows, columns] of RDKit's numbers."""
-    out = np.empty((len(columns[0]), len(columns)), dtype=np.uint8)
-    for place, (column, table) in enumerate(zip(columns, tables, strict=True)):
-        out[:, place] = table.rows.take(column - np.int32(table.first), mode="clip")
+def _rows(
+    columns: Mapping[str, NDArray[Any]], vocabulary: Iterable[str], tables: Mapping[str, _Table]
+) -> NDArray[np.uint8]:
+    """Category rows [rows, columns] of RDKit's numbers, in the order of the vocabulary."""
+    names = tuple(vocabulary)
+    out = np.empty((len(columns[names[0]]), len(names)), dtype=np.uint8)
+    for place, name in enumerate(names):
+        table = tables[name]
+        out[:, place] = table.rows.take(columns[name] - table.first, mode="clip")
     return out
-
-
-def _molecules(texts: Sequence[str], policy: MoleculePolicy, kind: TextKind) -> Iterator[Any]:
-    """Every text's RDKit molecule, or the reason that there is none, a str."""
-    rdkit = _rdkit()
-    parse = _parser(rdkit, kind)
-    with rdkit.base.BlockLogs():
-        for text in texts:
-            try:
-                yield _read(text, parse, policy, kind)
-            except (ValueError, RuntimeError) as error:
-                yield _first_line(str(error))
-
-
-def _parser(rdkit: _RDKit, kind: TextKind) -> Callable[..., Any]:
-    parser: Callable[..., Any] = rdkit.chem.MolFromSmiles if kind == "smiles" else rdkit.chem.MolFromMolBlock
-    return parser
-
-
-def _read(text: str, parse: Callable[..., Any], policy: MoleculePolicy, kind: TextKind) -> Any:
-    """One molecule as the policy wants it; a ValueError says why not."""
-    if kind == "smiles":
-        _check_characters(text)
-    if len(text) > _SHORT:
-        _check_size(text, policy.max_atoms, kind)
-    molecule = parse(text)
-    if molecule is None:
-        raise ValueError(_unreadable(kind, _reason(text, parse)))
-    if molecule.GetNumAtoms() == 0:
-        raise ValueError(f"the {_NAMES[kind]} holds no atom; expected at least one")
-    molecule = molecule if policy == DEFAULT_POLICY else _applied(policy, molecule)
-    _check_atoms(molecule.GetNumAtoms(), policy.max_atoms, kind)
-    return molecule
-
-
-def _check_size(text: str, limit: int, kind: TextKind) -> None:
-    """Refuse what RDKit would take minutes for, by its text alone."""
-    atoms, ring_bonds = _spelled(text) if kind == "smiles" else _announced(text)
-    _check_atoms(atoms, limit, kind)
-    most_rings = int(_RING_BONDS + _RING_BONDS_PER_ATOM * atoms)
-    if ring_bonds > most_rings:
-        raise ValueError(f"the {_NAMES[kind]} has {ring_bonds:,} ring bonds; expected at most {most_rings:,}")
-    # What follows a blank is a name, which costs nothing.
-    length = len(text.split(maxsplit=1)[0]) if kind == "smiles" and text.strip() else len(text)
-    longest = max(_SHORT, limit) * _CHARACTERS_PER_ATOM[kind]
-    if length > longest:
-        raise ValueError(
-            f"the {_NAMES[kind]} has {length:,} characters; expected at most {longest:,} for the limit of {limit:,} "
-            "atoms (max_atoms)"
-        )
-
-
-def _check_atoms(atoms: int, limit: int, kind: TextKind) -> None:
-    if atoms > limit:
-        raise ValueError(f"the {_NAMES[kind]} has {atoms:,} atoms; expected at most {limit:,} (max_atoms)")
-
-
-def _spelled(smiles: str) -> tuple[int, int]:
-    """Atoms and ring bonds that a SMILES spells."""
-    words = smiles.split(maxsplit=1)
-    word = words[0] if words else ""
-    bare = re.sub(r"\[[^\[\]]*\]", "", word)
-    return len(_ATOM.findall(word)), len(_RING_END.findall(bare)) // 2
-
-
-def _announced(block: str) -> tuple[int, int]:
-    """Atoms and ring bonds that a mol block announces; none where it does not, and RDKit refuses it."""
-    found = _COUNTS_V3000.search(block) or _COUNTS.match(block)
-    atoms, bonds = (int(count.strip() or 0) for count in found.groups()) if found else (0, 0)
-    return atoms, bonds - atoms
-
-
-def _check_characters(smiles: str) -> None:
-    """Refuse what RDKit would drop silently: strange characters at the ends, and all that follows a line break."""
-    if not smiles.isascii():
-        raise ValueError(_unreadable("smiles", "it holds characters that are not ASCII"))
-    if not smiles.isprintable() and not smiles.strip().replace("\t", " ").isprintable():
-        raise ValueError(_unreadable("smiles", "it holds a line break or another control character"))
-
-
-def _applied(policy: MoleculePolicy, molecule: Any) -> Any:
-    chem = _rdkit().chem
-    if policy.salts == "largest" and len(chem.GetMolFrags(molecule)) > 1:
-        molecule = max(chem.GetMolFrags(molecule, asMols=True), key=chem.Mol.GetNumHeavyAtoms)
-    if policy.stereo == "drop":
-        chem.RemoveStereochemistry(molecule)
-        # RDKit leaves the stereo of atropisomers.
-        for bond in molecule.GetBonds():
-            bond.SetStereo(chem.BondStereo.STEREONONE)
-    return chem.AddHs(molecule) if policy.hydrogens == "explicit" else molecule
-
-
-def _unreadable(kind: TextKind, reason: str) -> str:
-    return f"the {_NAMES[kind]} cannot be read: {reason}"
-
-
-def _reason(text: str, parse: Callable[..., Any]) -> str:
-    """Why RDKit refuses this text, in its own words."""
-    rdkit = _rdkit()
-    molecule = parse(text, sanitize=False)
-    if molecule is not None:
-        try:
-            rdkit.chem.SanitizeMol(molecule)
-        except ValueError as error:
-            return _first_line(str(error))
-    capture = getattr(rdkit.base, "CaptureErrorLog", None)
-    # RDKit before 2026.03 writes its reason to stderr only.
-    if capture is None:
-        return "RDKit's parser finds a syntax error"
-    with capture() as log:
-        parse(text)
-    return re.sub(r"^\[[\d:]+\] ", "", _first_line(log.messages))
-
-
-def _first_line(message: str) -> str:
-    """RDKit's words, cut where it quotes a long text."""
-    line = message.strip().split("\n")[0]
-    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."

@@ -15,7 +15,6 @@ from tokengt.interop.molecules import (
     PackedMolecules,
     pack_molecules,
 )
-from tokengt.interop.molecules import _rdkit as _rdkit
 from tokengt.ragged import Segments
 
 __all__ = [
@@ -32,7 +31,8 @@ __all__ = [
 def from_smiles(smiles: str, policy: MoleculePolicy = DEFAULT_POLICY) -> Graph:
     """The molecule as RDKit reads it: by default hydrogens implicit, bonds in both directions, a salt one graph.
 
-    Atoms are numbered as the SMILES spells them; what follows a blank is a name, which RDKit leaves out.
+    Atoms are numbered in a canonical order, the same for every spelling of the molecule, unless the policy's ``atoms``
+    say otherwise; what follows a blank is a name, which RDKit leaves out.
     ``node_features`` [atoms, 9] and ``edge_features`` [2 bonds, 3] are int64 rows of :data:`ATOM_VOCABULARY`
     and :data:`BOND_VOCABULARY`; ``edge_index`` [2, 2 bonds] lists (i, j), (j, i) bond by bond.
 

@@ -18,14 +18,14 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.models.common import GraphModel, NodeEncoder, PairModelConfig, check_heads
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads
+from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads, pair_count
 from tokengt.structure.facts import HopDistances, fact_of
 
 # Between which numbers products of queries and keys are clipped, as in the authors' code.
@@ -56,6 +56,12 @@ class EgtConfig(PairModelConfig):
     virtual_nodes: int = 1
     max_distance: int = 16
     counts: ClassVar[tuple[str, ...]] = (*PairModelConfig.counts, "edge_dim", "mlp_ratio", "virtual_nodes")
+
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        """Of every pair: its own state, and per layer and head its weights and gates."""
+        # No layer reads the pairs' states after the last one, which keeps less of them.
+        states = (34 * self.num_layers - 21) * self.edge_dim
+        return pair_count(graphs, places, self.virtual_nodes) * (40 + 24 * self.num_layers * self.num_heads + states)
 
     def build(self) -> "Egt":
         check_heads(self.dim, self.num_heads)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.models.common import GraphModel, NodeEncoder, PairModelConfig, check_heads
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, biased_attention, feed_forward
+from tokengt.models.pairs import Pairs, biased_attention, feed_forward, pair_count
 from tokengt.structure.facts import HopDistances, fact_of
 from tokengt.structure.paths import path_edges
 
@@ -56,6 +56,10 @@ class GraphormerConfig(PairModelConfig):
     path_edges: int = 5
     mlp_head: bool = False
     counts: ClassVar[tuple[str, ...]] = (*PairModelConfig.counts, "mlp_dim", "max_degree", "path_edges")
+
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        """Of every pair: its distance and biases; per layer and head its weight before and after dropout."""
+        return pair_count(graphs, places, 1) * (self.num_heads * (8 + 12 * self.num_layers) + 40)
 
     def build(self) -> "Graphormer":
         check_heads(self.dim, self.num_heads)

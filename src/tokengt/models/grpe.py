@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.models.common import GraphModel, NodeEncoder, PairModelConfig, check_heads
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads
+from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads, pair_count
 from tokengt.structure.distances import LONGEST
 from tokengt.structure.facts import HopDistances, StructureFact, fact_of
 
@@ -53,6 +53,10 @@ class GrpeConfig(PairModelConfig):
 
     def facts(self) -> Sequence[StructureFact]:
         return (HOPS,)
+
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        """Of every pair: what its distance says to queries, keys and values; per layer and head its weights."""
+        return pair_count(graphs, places, 1) * (40 + self.num_layers * (17 * self.num_heads + 34))
 
     def build(self) -> "Grpe":
         check_heads(self.dim, self.num_heads)

@@ -167,6 +167,11 @@ def biased_attention(
     return out_of_heads(out, pairs.tokens)
 
 
+def pair_count(graphs: GraphBatch, places: Int[Tensor, " graphs"], virtual: int) -> int:
+    """How many ordered pairs of tokens the graphs at these places have, with so many virtual nodes in each."""
+    return int((graphs.nodes.host_lengths.index_select(0, places) + virtual).square().sum())
+
+
 def feed_forward(dim: int, hidden: int, activation: nn.Module) -> nn.Sequential:
     """Two linear layers with the activation between them."""
     return nn.Sequential(nn.Linear(dim, hidden), activation, nn.Linear(hidden, dim))

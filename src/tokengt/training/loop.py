@@ -23,6 +23,7 @@ from tokengt.data.batching import epoch_steps
 from tokengt.draws import chain_of, seed_generators
 from tokengt.models.contract import Model
 from tokengt.training.config import TrainingConfig
+from tokengt.training.memory import settle_memory
 from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, set_rate
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, Enveloped, deterministic, shards_weights, summed
@@ -75,7 +76,7 @@ class Trainer:
         # The same weights run in a faster way where there is one; otherwise this is the model itself. Row kernels
         # outside of compiled code are for recorded steps: there a block leaves its bias to the next one, by when FSDP
         # would have freed it.
-        kernels = self.model.sequence_rule() is not None and not shards_weights(fabric)
+        kernels = self.model.sequence_rule() is not None and not shards_weights(fabric) and config.recompute != "always"
         self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=kernels)
         self.forward = fabric.setup_module(Enveloped(self.fast, several=fabric.world_size > 1))
         if config.compile and self.fast is self.model:
@@ -89,7 +90,13 @@ class Trainer:
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         self.labels = parts.labels_per_graph(parts.train)
         set_training(self.forward, self.model)  # Which kernels attend depends on dropout.
-        self.recorded, self._why_not = self._make_recorded()
+        usual = [piece for step in self._steps_of(0) for piece in self._mine(step)]
+        # Before steps are recorded, which does not go with activations that are computed again.
+        plain = self.fast is self.model
+        sentence = settle_memory(self.model, self.parts.graphs, usual, config, fabric.device, blocks=plain)
+        if sentence is not None:
+            self.warn(sentence)
+        self.recorded, self._why_not = self._make_recorded(usual)
         recorder = None if self.recorded is None else self.recorded.recorder
         self._evaluator = Evaluator(fabric, self.forward, self.model, self.parts, task, recorder)
         self._learned = Learned(self.model, self.parameters, self.optimizer, self.average)
@@ -162,7 +169,7 @@ class Trainer:
         places, costs = self.parts.train.places, self.parts.costs
         return epoch_steps(places, costs, self.config.batching, seed=self.seed, epoch=epoch, pieces=pieces)
 
-    def _make_recorded(self) -> tuple[RecordedSteps | None, str]:
+    def _make_recorded(self, usual: list[Tensor]) -> tuple[RecordedSteps | None, str]:
         """Steps that are replayed, where they can be; else why not."""
         reason = why_not(self.fast, self.parts, self.fabric)
         if reason is not None:
@@ -176,7 +183,7 @@ class Trainer:
             self.parameters,
             self.optimizer,
             self.average,
-            usual=[piece for step in self._steps_of(0) for piece in self._mine(step)],
+            usual=usual,
         )
         return (recorded, "") if recorded.applies else (None, "PyTorch attends to graphs as large as these")
 

@@ -25,6 +25,7 @@ from tokengt.presets import PRETRAINED
 from tokengt.training.card import LINEAR, censored_notes
 from tokengt.training.floor import linear_floor
 from tokengt.training.loop import Trainer
+from tokengt.training.memory import refuse_too_large
 from tokengt.training.parts import Parts, cut
 from tokengt.training.processes import without_precision_advice
 from tokengt.training.progress import Progress
@@ -48,6 +49,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     members = resolve(request, store, start, folder, say)
     together = _joined(members)
     _check_same(folder, together, request, store)
+    _check_memory(fabric, store, members[0])
     members = _with_facts(fabric, store, members, request.quiet)
     # Nothing may be written before all processes have compared this run with the one that is in the folder.
     fabric.barrier()
@@ -78,6 +80,13 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         summary = write_results(folder, together, store, whole, records, parameters, summaries)
         _say_if_beaten(together.task, summary, say)
     return seconds
+
+
+def _check_memory(fabric: Any, store: Store, member: Member) -> None:
+    """Refuse a model for which even a step on the largest graph alone does not fit."""
+    graphs = store.graphs
+    largest = (graphs.nodes.host_lengths + graphs.edges.host_lengths).argmax().reshape(1)
+    refuse_too_large(member.spec.model, graphs, [largest], member.spec.training, fabric.device)
 
 
 def _with_facts(fabric: Any, store: Store, members: list[Member], quiet: bool) -> list[Member]:

@@ -24,7 +24,7 @@ from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabr
 from tokengt.training.request import AUTO, TrainRequest
 from tokengt.training.resolve import Say
 from tokengt.training.run import STORE, refuse_to_overwrite, train_run
-from tokengt.training.spec import is_first_format
+from tokengt.training.spec import RUN_FILE, is_first_format, read_run
 from tokengt.training.start import Start
 from tokengt.workflow.inputs import check_files, check_wishes, is_prepared_first, open_data
 from tokengt.workflow.run_folder import run_folder
@@ -88,8 +88,9 @@ def train(
     """Train and write the run folder ``out``; returns the trained model, ready to predict.
 
     Args:
-        data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, a list of PyG data, or
-            the name of a public data set such as "qm9" (``tokengt datasets`` lists them).
+        data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, PyG data (one graph, a
+            list or a data set), a graph as two tables (``NodeFiles("nodes.csv", "edges.csv")``), or the name of a
+            public data set such as "qm9" (``tokengt datasets`` lists them).
         out: the run folder to make.
         valid: a table of its own for the validation part, with the columns of ``data``, which is then a table too.
             Without it the validation part is taken out of ``data``.
@@ -97,10 +98,12 @@ def train(
         smiles: the column of SMILES.
         target: the column or columns to learn; a pattern such as ``NR-*``; or "all" for every column of numbers.
         task: regression, binary or multiclass; None to guess it from the labels.
-        split: random, scaffold, scaffold-sorted, ``column:NAME`` for a column of train, valid and test, or given: what
-            a store or PyG masks say. By itself, what the data gives if it gives any, else random.
+        split: random, per-class (30 of each class to validate and 30 to test), scaffold, scaffold-sorted,
+            ``column:NAME`` for a column of train, valid and test, or given: what a store or PyG masks say (given:K for
+            the K-th of several). By itself, what the data gives if it gives any, else random.
         preset: a name that ``tokengt presets`` lists. By itself, small-pretrained for molecules whose hydrogens are
-            implicit, unless a setting changes the model; else small.
+            implicit, unless a setting changes the model; nodes where all labels are of the nodes of one graph; else
+            small.
         model: a module of your own instead of a preset; its ``forward`` takes a :class:`tokengt.GraphBatch` and gives
             one row per graph, node or edge. A copy of it is trained.
         start: a run or a saved model to begin with instead of a preset: its weights, and a new head.
@@ -193,6 +196,7 @@ def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predicto
     if start is not None and start.policy is not None:
         # How large a molecule may be is the caller's to say: it decides which ones are read, and not how.
         recipe = replace(recipe, policy=replace(start.policy, max_atoms=recipe.policy.max_atoms))
+    recipe = _as_begun(recipe, out) if request.resume else recipe
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
 
@@ -220,6 +224,14 @@ def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predicto
         seconds = train_run(fabric, store, request, start, out, say)
         fabric.barrier()
         return Predictor.load(out, request.where.device, request.model), seconds
+
+
+def _as_begun(recipe: Recipe, out: Path) -> Recipe:
+    """A run that an older version began goes on with atoms as they are spelled, which was the only way it knew."""
+    if not (out / RUN_FILE).is_file():
+        return recipe
+    policy = read_run(out).molecules
+    return recipe if policy is None else replace(recipe, policy=replace(recipe.policy, atoms=policy.atoms))
 
 
 def _first_alone(fabric: Any, act: Callable[[], Store]) -> Store | None:

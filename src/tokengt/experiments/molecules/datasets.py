@@ -7,9 +7,12 @@ from tokengt.data.manifest import Recipe
 from tokengt.data.splitting import GIVEN, SplitRequest
 from tokengt.data.store import Store
 from tokengt.experiments.molecules.systems import Size
+from tokengt.interop.molecules import MoleculePolicy
 from tokengt.workflow.inputs import check_wishes, open_data
 
 HARTREE = 27.2114
+# The paper's models read atoms and their chirality as OGB does.
+_AS_OGB = MoleculePolicy(atoms="spelled")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,10 @@ class Benchmark:
         Raises:
             ValueError: there is no such store, or it lacks the target or the official split.
         """
-        source, recipe = data or self.name, Recipe(targets=self.targets)
+        source, recipe = (
+            data or self.name,
+            Recipe(targets=self.targets, policy=_AS_OGB if data is None else Recipe().policy),
+        )
         check_wishes(source, recipe, SplitRequest(GIVEN))
         store = open_data(source, recipe, home, quiet=quiet)
         if store.split is None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from tokengt.config import override
 from tokengt.experiments.cells import Say, silent
 from tokengt.experiments.molecules.plan import Job, MoleculesConfig, Plan
-from tokengt.experiments.molecules.processes import Training, started, stop
+from tokengt.experiments.molecules.processes import Training, begun
 from tokengt.experiments.molecules.report import write_table
+from tokengt.experiments.processes import stop
 from tokengt.experiments.tables import TableRow
 from tokengt.files import folder_lock, remove_empty
 from tokengt.presets import PRESETS
@@ -97,7 +98,7 @@ class Trainings:
             elif self.plan.found(decided) is not None:
                 self.ended.add(job.name)
             else:
-                self.at_work.append(started(self.plan, decided))
+                self.at_work.append(begun(self.plan, decided))
 
     def _end(self, training: Training) -> None:
         job, benchmark = training.job, self.plan.benchmark

@@ -77,6 +77,8 @@ def begin_with_proof_heads(config: ProofHeads, tokenizer: Tokenizer, encoder: En
         ValueError: the model has no such tokens, or no room for the heads; one sentence.
     """
     ids, types = _checked(config, tokenizer, encoder)
+    if ids.weight.is_meta:
+        return  # Parameters are being counted, and have no numbers.
     dim, width = ids.weight.shape
     basis = _directions(width + 1, dim).to(ids.weight)
     length = float(ids.weight.square().sum(0).mean().sqrt())
