@@ -1,13 +1,13 @@
 """What single choices of TokenGT bring, in small models and short trainings on a CPU: paired differences over seeds.
 
-    TOKENGT_DATA=... python benchmarks/inputs.py inputs            # goes on where a stopped one was
-    TOKENGT_DATA=... python benchmarks/inputs.py regularisers --seeds 1
+    TOKENGT_DATA=... python benchmarks/choices.py proof-heads        # goes on where a stopped one was
+    TOKENGT_DATA=... python benchmarks/choices.py regularisers --seeds 1
 
-``inputs``: each stronger input beside the paper's tokens, on ZINC-12k. ``regularisers``: TokenGT (Lap) with and without
-random signs and eigenvector dropout, on molecules of PubChem. All systems of a study are the same encoder below 500,000
-parameters, trained on the same graphs for as many epochs; seeds differ in weights and order alone. Trainings are cells
-of ``tokengt compare`` under ``build/STUDY``. Writes ``table.json`` and ``table.md`` to ``results/STUDY``: the
-validation part is for choosing, the test part is told beside it.
+``proof-heads``: heads that begin as the proof's maps, with and without masked layers, on ZINC-12k. ``regularisers``:
+TokenGT (Lap) with and without random signs and eigenvector dropout, on molecules of PubChem. All systems of a study are
+the same encoder below 500,000 parameters, trained on the same graphs for as many epochs; seeds differ in weights and
+order alone. Trainings are cells of ``tokengt compare`` under ``build/STUDY``. Writes ``table.json`` and ``table.md`` to
+``results/STUDY``: the validation part is for choosing, the test part is told beside it.
 """
 
 import argparse
@@ -78,18 +78,15 @@ def pubchem(work: Path) -> Store:
 
 
 _SMALL = {"model.dim": 64, "model.encoder.num_layers": 4, "model.encoder.num_heads": 4, "model.encoder.mlp_dim": 128}
-_INPUTS: dict[str, dict[str, Any]] = {
-    "lap": {},
-    "walks": {"structure.walks": 20},
-    "degree": {"structure.degree": "true"},
-    "eigenpairs": {"structure.eigenpairs": 16},
-    "mask": {"encoder.incidence": "alternate"},
-    "heads": {"proof_heads.layers": 4},
-}
-_INPUTS["all"] = {path: value for settings in _INPUTS.values() for path, value in settings.items()}
+_HEADS, _MASK = {"proof_heads.layers": 4}, {"encoder.incidence": "alternate"}
 _FLIPS, _DROPOUT = {"identifiers.sign_flip": "false"}, {"identifiers.dropout": 0.0}
 STUDIES = {
-    "inputs": Study("zinc12k, 2,000 training graphs", zinc, {**_SMALL, "training.epochs": 12}, _INPUTS),
+    "proof-heads": Study(
+        "zinc12k, 2,000 training graphs",
+        zinc,
+        {**_SMALL, "training.epochs": 12},
+        {"lap": {}, "heads": _HEADS, "mask": _MASK, "mask-heads": {**_MASK, **_HEADS}},
+    ),
     "regularisers": Study(
         "pubchem_b3lyp_gap, 1,500 training molecules",
         pubchem,
