@@ -94,7 +94,7 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
 
 def _check_node_files(files: NodeFiles, recipe: Recipe, split: SplitRequest) -> None:
     files.check()
-    columns = open_table(files.nodes).columns
+    columns = open_table(files.paths[0]).columns
     if not recipe.targets:
         raise ValueError(
             f"{files.nodes}: there is no target to learn; name a column; the columns are {listed(columns)}"

@@ -59,7 +59,7 @@ def present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the run's targets that the data has; all of them, where only reading it tells."""
     if isinstance(data, NodeFiles):
         data.check()
-        found, what, kind = open_table(data.nodes).columns, str(data.nodes), "columns"
+        found, what, kind = open_table(data.paths[0]).columns, str(data.nodes), "columns"
     elif isinstance(data, Store):
         found, what, kind = data.manifest.target_names, "the store", "targets"
     elif hasattr(data, "columns"):

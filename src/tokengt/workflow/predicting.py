@@ -230,7 +230,7 @@ def _width(predictor: Predictor, source: Source) -> int:
 def _check_out(source: Path | NodeFiles, out: Path, overwrite: bool) -> None:
     """Whatever is wrong with the file to write is said before any work is done."""
     ready_to_write(out)
-    for file in (source.nodes, source.edges) if isinstance(source, NodeFiles) else (source,):
+    for file in source.paths if isinstance(source, NodeFiles) else (source,):
         if os.path.realpath(out) == os.path.realpath(file):
             raise ValueError(f"the file to write is the input {file} itself; choose another name")
     _check_free(out, overwrite)
