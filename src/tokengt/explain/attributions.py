@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tokengt.config import near
@@ -261,8 +260,3 @@ def mean_attribution(parts: Sequence[Attribution]) -> Attribution:
         by_part={name: np.mean([part.by_part.get(name, blank) for part in parts], 0) for name in names},
         evaluations=sum(part.evaluations for part in parts),
     )
-
-
-def random_attribution(tokens: Tokens, seed: int = 0) -> NDArray[np.float64]:
-    """[tokens] scores that know nothing: what a method is compared with."""
-    return torch.rand(len(tokens), generator=torch.Generator().manual_seed(seed)).double().numpy()
