@@ -16,6 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tokengt.experiments.asymptotics_picture import draw_costs
+from tokengt.experiments.faithfulness.picture import draw_faithfulness
+from tokengt.experiments.tables import TableRow
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -260,8 +262,14 @@ def asymptotics() -> Figure:
     return figure
 
 
+def faithfulness() -> Figure:
+    figure: Figure = draw_faithfulness([TableRow(**row) for row in rows_of("results/faithfulness/table.json")])
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
-    each.__name__: each for each in (moleculenet, basis, asymptotics, hypergraphs, separation, speed, step, favor)
+    each.__name__: each
+    for each in (moleculenet, basis, asymptotics, hypergraphs, separation, faithfulness, speed, step, favor)
 }
 
 

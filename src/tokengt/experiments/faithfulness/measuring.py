@@ -32,10 +32,10 @@ Elements = NDArray[np.int64]
 Among = Literal["all atoms", "same element"]
 AMONG: tuple[Among, ...] = get_args(Among)
 
-GRADIENTS, OCCLUSION = "integrated gradients", "occlusion"
-ROLLOUT, ATTENTION = "attention roll-out", "attention, last layer"
+GRADIENTS, FROM_MEAN, FROM_ZERO = "integrated gradients", "the same from the mean", "the same from zero"
+OCCLUSION, ROLLOUT, ATTENTION = "occlusion", "attention roll-out", "attention, last layer"
 UNTRAINED, ELEMENT, RANDOM = "integrated gradients, untrained model", "element alone", "random"
-SYSTEMS = (GRADIENTS, OCCLUSION, ROLLOUT, ATTENTION, UNTRAINED, ELEMENT, RANDOM)
+SYSTEMS = (GRADIENTS, FROM_MEAN, FROM_ZERO, OCCLUSION, ROLLOUT, ATTENTION, UNTRAINED, ELEMENT, RANDOM)
 
 
 def measured(run: Predictor, data: Labelled, seed: int = 0) -> dict[Among, dict[str, float]]:
@@ -65,10 +65,15 @@ def measured(run: Predictor, data: Labelled, seed: int = 0) -> dict[Among, dict[
 
 
 def atom_scores(model: Any, graph: GraphBatch) -> dict[str, Scores]:
-    """[atoms] the score of each atom with its part of its bonds, by every method that looks at the model."""
+    """[atoms] the score of each atom with its part of its bonds, by every method that looks at the model.
+
+    Integrated gradients are told from their usual baseline, and from the two others that there are.
+    """
     subject = subject_of(model, graph)
     return {
         GRADIENTS: of_gradients(subject).per_node(),
+        FROM_MEAN: of_gradients(subject_of(model, graph, baseline="mean")).per_node(),
+        FROM_ZERO: of_gradients(subject_of(model, graph, baseline="zero")).per_node(),
         OCCLUSION: of_occlusion(subject).per_node(),
         ROLLOUT: of_attention(model, graph, "rollout").per_node(),
         ATTENTION: of_attention(model, graph, "attention").per_node(),

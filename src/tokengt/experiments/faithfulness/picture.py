@@ -10,28 +10,33 @@ from tokengt.files import write_whole
 
 _DPI = 150
 # Methods that look at a trained model, and, in greys, what they are compared with.
-_COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#6b6b6b", "#a8a8a8", "#d6d6d6")
+_COLOURS = ("#4c78a8", "#85b0d5", "#c3dbee", "#f58518", "#54a24b", "#b279a2", "#6b6b6b", "#a8a8a8", "#d6d6d6")
 # The AUC that is asked for.
 _WANTED = 0.9
 
 
-def plot_faithfulness(rows: Sequence[TableRow], file: Path) -> None:
-    """Draw the rows of the table. The same numbers give the same bytes."""
-    import matplotlib
+def draw_faithfulness(rows: Sequence[TableRow]) -> Any:
+    """The rows of the table as a figure of matplotlib."""
     from matplotlib.figure import Figure
 
     metrics = list(dict.fromkeys(row.metric for row in rows))
+    figure = Figure(figsize=(9, 2.7 * len(metrics) + 1), layout="constrained")
+    grid = figure.subplots(len(metrics), 1, squeeze=False)[:, 0]
+    for axes, metric in zip(grid, metrics, strict=True):
+        _bars(axes, [row for row in rows if row.metric == metric])
+        axes.set_title(metric, loc="left", fontsize=10)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def write_picture(rows: Sequence[TableRow], file: Path) -> None:
+    """The same numbers give the same bytes, whatever this machine's matplotlibrc says."""
+    import matplotlib
+
     content = io.BytesIO()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
-        figure = Figure(figsize=(9, 3.1 * len(metrics) + 1), layout="constrained")
-        grid = figure.subplots(len(metrics), 1, squeeze=False)[:, 0]
-        for axes, metric in zip(grid, metrics, strict=True):
-            _bars(axes, [row for row in rows if row.metric == metric])
-            axes.set_title(metric, loc="left", fontsize=10)
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-        figure.savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
+        draw_faithfulness(rows).savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
     write_whole(file, content.getvalue())
 
 
@@ -49,3 +54,4 @@ def _bars(axes: Any, rows: Sequence[TableRow]) -> None:
     axes.set_xticks(range(len(tasks)), tasks)
     axes.set_ylabel("AUC")
     axes.set_ylim(0, 1.05)
+    axes.spines[["top", "right"]].set_visible(False)
