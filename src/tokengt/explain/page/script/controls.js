@@ -128,7 +128,7 @@ function missing(id, title, reason) {
     "section",
     { id, "aria-labelledby": `${id}-title`, "data-missing": "true" },
     html("h2", { id: `${id}-title` }, title),
-    html("p", { class: "notice" }, reason),
+    html("p", { class: "notice" }, reason.endsWith(".") ? reason : `${reason}.`),
   );
 }
 
