@@ -132,6 +132,12 @@ function missing(id, title, reason) {
   );
 }
 
+/** Links to all panels of a page. */
+function partsOf(kinds) {
+  const links = kinds.map(([id, title]) => html("a", { href: `#${id}` }, title));
+  return html("nav", { "aria-label": "Parts of this page" }, ...links);
+}
+
 /** All panels of a page, in their order; what is missing says why. */
 function buildPanels(kinds, data, pick) {
   const built = [];
