@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import IO, Generic, TypeVar
 Job = TypeVar("Job")
 # How many seconds work that is told to stop may take to write down where it is.
 _PATIENCE = 60.0
+# Seconds between two looks at the work.
+_PAUSE = 0.1
 _MPS = "nvidia-cuda-mps-control"
 
 
@@ -90,6 +92,30 @@ def stop(works: Sequence[Work[Job]]) -> None:
             work.process.kill()
             work.process.wait()
         work.problem()
+
+
+def worked_off(
+    jobs: Sequence[Job],
+    at_once: int,
+    begin: Callable[[Job], Work[Job]],
+    end: Callable[[Work[Job], int], None],
+) -> None:
+    """Do the jobs in their order, at most so many at a time; ``end`` is told of each, and how many are left.
+
+    However this ends, no work is left behind: what is under way then is told to stop.
+    """
+    waiting, at_work = list(jobs), list[Work[Job]]()
+    try:
+        while waiting or at_work:
+            while waiting and len(at_work) < at_once:
+                at_work.append(begin(waiting.pop(0)))
+            for work in [each for each in at_work if each.has_ended]:
+                at_work.remove(work)
+                end(work, len(waiting) + len(at_work))
+            if at_work:
+                time.sleep(_PAUSE)
+    finally:
+        stop(at_work)
 
 
 def side_by_side(at_once: int) -> dict[str, str]:
