@@ -101,7 +101,7 @@ class AdmetConfig:
     def left_out(self) -> dict[str, str]:
         """Why a system that is asked for is not run."""
         asked = self.systems or tuple(SYSTEMS)
-        reasons = {}
+        reasons: dict[str, str] = {}
         if self.chemprop is None:
             what = "it runs in an environment of its own: give its Python by --chemprop PATH"
             reasons |= {CHEMPROP: what, CHEMELEON: what}

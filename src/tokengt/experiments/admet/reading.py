@@ -66,7 +66,7 @@ class EndpointData:
         """Places of the rows of train_val that a seed keeps for choosing: an eighth, by whole scaffolds."""
         rows = self.train_val
         split = balanced_group_split(scaffolds(self.texts(rows)), seed, (1 - VALID, VALID, 0.0))
-        return rows[split.valid.numpy()]
+        return np.asarray(rows[split.valid.numpy()])
 
 
 def data_folder(folder: Path | None) -> Path:
