@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +124,7 @@ def _drawn(smiles: list[str], folder: Path) -> Iterator[str]:
     order = np.random.default_rng(0).permutation(len(smiles))[:_DRAWN]
     with rdBase.BlockLogs():
         for place in order.tolist():
-            molecule = Chem.MolFromSmiles(smiles[place])
+            molecule: Any = Chem.MolFromSmiles(smiles[place])
             if molecule is None or not 0 < molecule.GetNumAtoms() <= _MOST_ATOMS:
                 continue
             if Chem.MolToSmiles(molecule) not in used:
