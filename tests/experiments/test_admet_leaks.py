@@ -38,6 +38,13 @@ def test_test_molecules_are_found_themselves_by_parent_and_by_neighbour() -> Non
     assert found.part(np.array([1, 2])).told()["rows"] == "0"
 
 
+def test_neighbours_are_left_out_where_nobody_asks_for_them() -> None:
+    found = overlap(["CCO", "C[C@H](N)C(=O)O"], ["OCC", "CC(N)C(=O)[O-].[K+]"], neighbours=False)
+    assert found.nearest is None
+    assert found.told()["neighbours"] is None
+    assert (found.told()["same"], found.told()["parent"], found.molecules) == (1, 2, 2)
+
+
 def test_a_similarity_is_the_bits_shared_divided_by_the_bits_of_either() -> None:
     """Ethane has one kind of neighbourhood at radius 0 and one at 1; propane shares only that of its end atoms."""
     found = overlap(["CC"], ["CCC"])

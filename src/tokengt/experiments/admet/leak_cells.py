@@ -23,16 +23,19 @@ _STEP = 50_000
 
 
 def leak_report(
-    datas: Sequence[EndpointData], seen: Sequence[Corpus], home: Path, say: Say
+    datas: Sequence[EndpointData], seen: Sequence[Corpus], home: Path, say: Say, neighbours: bool = True
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """``found[corpus][endpoint]``, with train_val as the first corpus, and sentences about what was not looked at."""
+    """``found[corpus][endpoint]``, with train_val as the first corpus, and sentences about what was not looked at.
+
+    Without ``neighbours``, only molecules and parents are looked for in what weights were trained on.
+    """
     found = {WITHIN: {data.endpoint.name: _within(data, home) for data in datas}}
     shipped, notes = shipped_corpus(), []
     if isinstance(shipped, str):
         notes.append(shipped)
     corpora = [*([] if isinstance(shipped, str) else [shipped]), *seen]
     for corpus in corpora:
-        told = found[corpus.name] = _in_corpus(corpus, datas, home, say)
+        told = found[corpus.name] = _in_corpus(corpus, datas, home, say, neighbours)
         count = next(iter(told.values()))["molecules"]
         if corpus.shipped and count != SHIPPED_MOLECULES:
             notes.append(
@@ -49,10 +52,13 @@ def _within(data: EndpointData, home: Path) -> dict[str, Any]:
     return kept_cell(home / LEAKS / f"{data.endpoint.name}.json", {"data": data.checksum}, run)
 
 
-def _in_corpus(corpus: Corpus, datas: Sequence[EndpointData], home: Path, say: Say) -> dict[str, dict[str, Any]]:
+def _in_corpus(
+    corpus: Corpus, datas: Sequence[EndpointData], home: Path, say: Say, neighbours: bool
+) -> dict[str, dict[str, Any]]:
     settings = {
         "corpus": corpus.checksum,
         "shipped": corpus.shipped,
+        "neighbours": neighbours,
         "data": {data.endpoint.name: data.checksum for data in datas},
     }
     file = home / LEAKS / f"{corpus.name}-{checksum(json.dumps(settings).encode())[:12]}.json"
@@ -60,7 +66,7 @@ def _in_corpus(corpus: Corpus, datas: Sequence[EndpointData], home: Path, say: S
     def run() -> dict[str, Any]:
         texts = [data.texts(data.test) for data in datas]
         distinct = {text: place for place, text in enumerate(dict.fromkeys(text for part in texts for text in part))}
-        told = found_in(corpus, list(distinct), _Steps(corpus.name, say))
+        told = found_in(corpus, list(distinct), _Steps(corpus.name, say), neighbours)
         parts = [np.array([distinct[text] for text in part]) for part in texts]
         return {data.endpoint.name: told.part(part).told() for data, part in zip(datas, parts, strict=True)}
 

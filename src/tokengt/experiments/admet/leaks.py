@@ -7,6 +7,7 @@ molecules share, divided by the bits that either has.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -22,6 +23,7 @@ RADIUS, BITS = 2, 2048
 EDGES = (0.0, 0.4, 0.6, 0.8, 1.0)
 BINS = ("below 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1", "1")
 _BARE = MoleculePolicy(salts="largest", stereo="drop")
+_MARKS = re.compile(r"[.\[/\\]")
 _CHUNK = 2000
 
 
@@ -34,15 +36,22 @@ class Described:
     prints: list[Any]
 
 
-def described(smiles: Sequence[str]) -> Described:
+def described(smiles: Sequence[str], prints: bool = True) -> Described:
+    """Canonical SMILES and parents of all molecules and, if asked for, fingerprints."""
     from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
 
     generator, write = GetMorganGenerator(radius=RADIUS, fpSize=BITS), rdkit_modules()[0].MolToSmiles
-    whole, prints = [], []
+    whole: list[str | None] = []
+    found = []
     for molecule in molecules(smiles, DEFAULT_POLICY, "smiles"):
-        whole.append(None if isinstance(molecule, str) else str(write(molecule)))
-        prints.append(None if isinstance(molecule, str) else generator.GetFingerprint(molecule))
-    return Described(whole, parents(smiles), prints)
+        readable = not isinstance(molecule, str)
+        whole.append(str(write(molecule)) if readable else None)
+        found.append(generator.GetFingerprint(molecule) if readable and prints else None)
+    # One fragment without charges and stereo, which all stand in such signs, is its own parent.
+    bare = [text is None or not _MARKS.search(text) for text in whole]
+    others = iter(parents([text for text, plain in zip(smiles, bare, strict=True) if not plain]))
+    own = [text if plain else next(others) for text, plain in zip(whole, bare, strict=True)]
+    return Described(whole, own, found)
 
 
 def parents(smiles: Sequence[str]) -> list[str | None]:
@@ -105,28 +114,33 @@ def binned(similarities: NDArray[np.float64]) -> list[int]:
     return [int(count) for count in np.bincount(places, minlength=len(BINS))]
 
 
-def overlap(test: Sequence[str], other: Iterable[str], say: Callable[[int], None] | None = None) -> Overlap:
-    """Look for every test molecule in the other data, which is read once, piece by piece."""
+def overlap(
+    test: Sequence[str], other: Iterable[str], say: Callable[[int], None] | None = None, neighbours: bool = True
+) -> Overlap:
+    """Look for every test molecule in the other data, which is read once, piece by piece.
+
+    Without ``neighbours`` nothing is said of how similar the nearest one is, which takes most of the time.
+    """
     from rdkit.DataStructs import BulkTanimotoSimilarity
 
-    asked = described(test)
+    asked = described(test, neighbours)
     same, parent = np.zeros(len(test), dtype=bool), np.zeros(len(test), dtype=bool)
     nearest = np.zeros(len(test))
     count = 0
     for chunk in _chunks(other):
-        found = described(chunk)
+        found = described(chunk, neighbours)
         whole, bare = set(found.whole) - {None}, set(found.parents) - {None}
         same |= np.array([text in whole for text in asked.whole], dtype=bool)
         parent |= np.array([text in bare for text in asked.parents], dtype=bool)
         prints = [each for each in found.prints if each is not None]
-        count += len(prints)
+        count += sum(text is not None for text in found.whole)
         for place, own in enumerate(asked.prints):
             # Nothing is nearer than an equal fingerprint.
             if prints and own is not None and nearest[place] < 1:
                 nearest[place] = max(nearest[place], max(BulkTanimotoSimilarity(own, prints)))
         if say is not None:
             say(count)
-    return Overlap(same, same | parent, nearest, count)
+    return Overlap(same, same | parent, nearest if neighbours else None, count)
 
 
 def overlap_with_keys(test: Sequence[str], keys: NDArray[np.uint64]) -> Overlap:

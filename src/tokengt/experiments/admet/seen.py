@@ -93,9 +93,13 @@ def shipped_corpus() -> Corpus | str:
     return Corpus(SHIPPED, file, shipped=True)
 
 
-def found_in(corpus: Corpus, test: Sequence[str], say: Callable[[int], None] | None = None) -> Overlap:
+def found_in(
+    corpus: Corpus, test: Sequence[str], say: Callable[[int], None] | None = None, neighbours: bool = True
+) -> Overlap:
     """Which of these molecules the corpus holds."""
-    return overlap_with_keys(test, _keys(corpus.file)) if corpus.is_keys else overlap(test, corpus.smiles(), say)
+    if corpus.is_keys:
+        return overlap_with_keys(test, _keys(corpus.file))
+    return overlap(test, corpus.smiles(), say, neighbours)
 
 
 def _keys(file: Path) -> NDArray[np.uint64]:
