@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import mean, stdev
 
 from tokengt.models.contract import Description
+from tokengt.training.reliability import Reliability
 from tokengt.training.tasks import Task
 
 FEW_LABELS = 100
@@ -60,6 +61,7 @@ class CardFacts:
         shared: graphs that stand in more than one part.
         unseen_elements: elements of the validation and test parts that training never saw: molecules that hold them.
         notes: further warnings, one sentence per warning.
+        reliability: how far the predictions of the test part were to be trusted.
     """
 
     task: Task
@@ -87,6 +89,7 @@ class CardFacts:
     shared: int = 0
     unseen_elements: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    reliability: Reliability = field(default_factory=Reliability)
 
 
 def model_card(facts: CardFacts) -> str:
@@ -97,6 +100,7 @@ def model_card(facts: CardFacts) -> str:
         f"{_header(facts)}\n\n# {_plain(facts.model.name)} for {_plain(title)}",
         _predicted(facts),
         f"## Test\n\n{_results(facts)}",
+        f"## Uncertainty\n\n{_uncertainty(facts)}",
         f"## Warnings\n\n{_bullets(card_warnings(facts))}",
         f"## Data\n\n{_data(facts)}",
         f"## Use\n\n{_use(facts)}",
@@ -208,6 +212,34 @@ def _results(facts: CardFacts) -> str:
     return "\n\n".join(parts)
 
 
+def _uncertainty(facts: CardFacts) -> str:
+    found, rows = facts.reliability, "rows like those of the validation part, which set them"
+    if found.intervals is not None:
+        told = found.intervals
+        table = _table(
+            ["90% intervals on the test part", "", "ideal"],
+            [
+                ["share of labels inside", f"{told.coverage:.1%}", f"{told.level:.0%}"],
+                ["mean width, in deviations of the training labels", _number(told.width), "small"],
+                ["rank correlation of width and absolute error", f"{told.rank_correlation:.2f}", "1"],
+            ],
+        )
+        how = (
+            "`tokengt predict --interval 0.9` adds the columns `low_` and `high_`. They hold for "
+            f"{rows}: expect less on other chemistry or another laboratory. Wide ones are where errors were large: far "
+            "from the training data, where its labels differ, or where the model disagrees with its neighbours."
+        )
+        return f"{table}\n\n{how} The picture is `calibration.png`."
+    if found.chances is not None:
+        told_chances = found.chances
+        return (
+            f"Probabilities are calibrated: on the test part they are off by {_number(told_chances.error)} on average "
+            f"(as the model says them: {_number(told_chances.before)}; ten bins). They hold for {rows}. The picture is "
+            "`calibration.png`."
+        )
+    return "Nothing is known: the validation part has too few labels, or there is no test part to tell it on."
+
+
 def _data(facts: CardFacts) -> str:
     rejected = f"{facts.rejected:,} rejected (`rejected.csv` in the store says which and why)"
     file = f"File: {_code(facts.source or '')}, {_count(facts.rows, 'row')}, "
@@ -256,7 +288,8 @@ def _limits(facts: CardFacts) -> str:
         "The labels' own errors are learned with them; their units and quality are not known to this model.",
     ]
     if facts.task.kind != "regression":
-        lines.append("Probabilities were not calibrated; choose a threshold on data of your own.")
+        calibrated = "" if facts.reliability.chances is not None else "Probabilities were not calibrated; "
+        lines.append(f"{calibrated}{'c' if calibrated else 'C'}hoose a threshold on data of your own.")
     if facts.molecules:
         lines.append("Not for decisions about safety, dose or treatment without measurements.")
     return _bullets(lines)

@@ -9,7 +9,7 @@ from tokengt.training.tasks import METRIC_ALIASES, METRICS
 
 Schedule = Literal["cosine", "linear", "steps", "constant"]
 Precision = Literal["auto", "float32", "bfloat16", "float64"]
-Loss = Literal["mse", "mae", "huber", "cross_entropy"]
+Loss = Literal["mse", "mae", "huber", "gaussian", "cross_entropy"]
 # Whole numbers above this are slips of the pen; far larger ones could not be counted with.
 _LARGEST = 2**31
 
@@ -34,7 +34,8 @@ class TrainingConfig:
         ema: decay of the exponential moving average of the weights that is validated and kept; 0 for none.
         metric: the validation metric that chooses the best epoch and is reported first, such as mae or spearman for
             numbers, average_precision (or prc) for yes or no; None for the usual one of the task.
-        loss: what training makes small: mse, mae or huber for numbers, cross_entropy for classes; None for the first.
+        loss: what training makes small: mse, mae, huber or gaussian (a mean and a variance of each target) for numbers,
+            cross_entropy for classes; None for the first.
         patience: epochs without a better validation metric after which training stops; 0 for never.
         minutes: when above 0, no epoch is begun that would end after so many minutes of training, as long as those
             before it took; the first always is. The schedule falls over the epochs that fit. Such a run does not

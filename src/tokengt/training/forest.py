@@ -29,7 +29,7 @@ def forest_floor(store: Store, split: Split, task: Task, seed: int = 0) -> Floor
     """
     if not has_fingerprints(store) or not len(split.test):
         return None
-    train = some_of(split.train, task.out_dim, seed)
+    train = some_of(split.train, task.width, seed)
     known, asked = inputs(store.graphs, train), inputs(store.graphs, split.test)
     labels = store.targets[train].double().numpy()
     columns = [_predicted(task, known, labels[:, at], asked, seed) for at in range(labels.shape[1])]
@@ -51,7 +51,7 @@ def _predicted(task: Task, known: Any, labels: Any, asked: Any, seed: int) -> An
     forest = RandomForestClassifier(TREES, max_features="sqrt", random_state=seed, n_jobs=-1)
     forest.fit(known[there], labels[there].astype(np.int64))
     # A class that no row has gets no column of scikit-learn's.
-    probabilities = np.zeros((asked.shape[0], task.out_dim if task.kind == "multiclass" else 2))
+    probabilities = np.zeros((asked.shape[0], task.width if task.kind == "multiclass" else 2))
     probabilities[:, forest.classes_] = _alone(forest).predict_proba(asked)
     return probabilities if task.kind == "multiclass" else probabilities[:, 1:]
 

@@ -56,11 +56,17 @@ class Member:
         return self.split.codes(_places(self.store, self.by_row))
 
     @property
+    def valid_rows(self) -> Int[Tensor, " valid"]:
+        """Rows of the label table that belong to the validation part."""
+        return self._rows(self.split.valid)
+
+    @property
     def test_rows(self) -> Int[Tensor, " test"]:
         """Rows of the label table that belong to the test part."""
-        if self.by_row:
-            return self.split.test
-        return self.store.graphs.level_rows(self.spec.level).take(self.split.test)[0]
+        return self._rows(self.split.test)
+
+    def _rows(self, places: Int[Tensor, " places"]) -> Int[Tensor, " rows"]:
+        return places if self.by_row else self.store.graphs.level_rows(self.spec.level).take(places)[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -161,10 +161,15 @@ def _is_plain(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Fingerprints:
-    """Which run a ``run.json`` describes, and which models belong to it: as it was written, by whichever version."""
+    """Which run a ``run.json`` describes, and what belongs to it: as it was written, by whichever version.
+
+    ``calibration`` is the checksum of the file that says how far its predictions can be trusted; None for a run that is
+    not finished, or of an earlier version.
+    """
 
     fingerprint: str
     member_fingerprints: tuple[str, ...]
+    calibration: str | None = None
 
 
 @dataclass(frozen=True)
@@ -176,19 +181,24 @@ class _RunFiles:
     claimed: str | None = None
 
 
-def write_run(folder: Path, spec: RunSpec, members: Sequence[RunSpec] = ()) -> None:
+def write_run(folder: Path, spec: RunSpec, members: Sequence[RunSpec] = (), calibration: str | None = None) -> None:
     """``run.json``, and before it ``config.json``: the model's config stands there alone, run.json names its kind.
 
-    The ``config.json`` of a run that goes on may carry the checksum of trained weights, which it keeps. ``members``
-    are the models of a run of several: run.json has their fingerprints, so that none can be taken for another.
+    The ``config.json`` of a run that goes on may carry the checksum of trained weights, which it keeps, as run.json
+    keeps that of its ``calibration``. ``members`` are the models of a run of several: run.json has their fingerprints,
+    so that none can be taken for another.
     """
-    fingerprint = spec.fingerprint
+    fingerprint, before = spec.fingerprint, _written(folder)
+    if calibration is None and before is not None and before.fingerprint == fingerprint:
+        calibration = before.calibration
     if (folder / RUN_FILE).exists() and (folder / CONFIG).exists():
         claim_config(folder, fingerprint)
     else:
         write_config(folder, to_dict(spec.model), run=fingerprint)
     content = {"format": _FORMAT, **to_dict(spec), "model": {"kind": spec.model.kind}}
     content |= {"fingerprint": fingerprint, "member_fingerprints": [member.fingerprint for member in members]}
+    if calibration is not None:
+        content["calibration"] = calibration
     write_sealed(folder / RUN_FILE, content)
 
 
@@ -237,6 +247,16 @@ def read_members(folder: Path) -> tuple[RunSpec, list[tuple[Path, RunSpec]]]:
     return run.spec, members
 
 
+def calibration_of(folder: Path) -> tuple[str, str | None]:
+    """The fingerprint of a run, and the checksum of its calibration; an earlier version's has none."""
+    written = _written(folder)
+    return ("", None) if written is None else (written.fingerprint, written.calibration)
+
+
+def _written(folder: Path) -> _Fingerprints | None:
+    return _read(folder).written if (folder / RUN_FILE).is_file() else None
+
+
 def _check_claimed(folder: Path, run: _RunFiles) -> None:
     if run.written is not None and run.claimed != run.written.fingerprint:
         raise ValueError(f"{folder / CONFIG} belongs to another run than {RUN_FILE} beside it")
@@ -255,7 +275,7 @@ def _read(folder: Path) -> _RunFiles:
     fingerprints = None
     if written == _FORMAT:
         data = unsealed(data, file)
-        names = {name: data.pop(name) for name in ("fingerprint", "member_fingerprints") if name in data}
+        names = {name: data.pop(name) for name in ("fingerprint", "member_fingerprints", "calibration") if name in data}
         fingerprints = from_dict(_Fingerprints, names, str(file))
     named = data.get("model")
     if not isinstance(named, dict):

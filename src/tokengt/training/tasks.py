@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tokengt.config import near
 from tokengt.data.manifest import TaskKind as TaskKind
+from tokengt.training.losses import REGRESSION_LOSSES
 
 _MOST_CLASSES = 10_000
 # Metrics that can choose the best epoch, by the kind of task, and whether more is better; the first is the default.
@@ -31,9 +32,9 @@ METRIC_ALIASES: Mapping[str, str] = {
     "auprc": "average_precision",
     "ap": "average_precision",
 }
-# Losses by the kind of task; the first is the default. Those of regression are of the scaled target.
+# Losses by the kind of task; the first is the default.
 LOSSES: Mapping[TaskKind, tuple[str, ...]] = {
-    "regression": ("mse", "mae", "huber"),
+    "regression": tuple(REGRESSION_LOSSES),
     "binary": ("cross_entropy",),
     "multiclass": ("cross_entropy",),
 }
@@ -51,7 +52,8 @@ class Task:
         mean: regression: mean of each target's training labels; zeros otherwise.
         scale: regression: their standard deviation, 1 where all labels are equal; ones otherwise.
         metric: a name in :data:`METRICS`: chooses between models, and is reported first; the first of them if empty.
-        loss: a name in :data:`LOSSES`: what training makes small; the first of them if empty.
+        loss: a name in :data:`LOSSES`: what training makes small; the first of them if empty. It may ask the model for
+            more than one output per target (:mod:`tokengt.training.losses`).
     """
 
     kind: TaskKind
@@ -128,19 +130,19 @@ class Task:
         return task if kind != "regression" else cls(kind, tuple(names), None, *_moments(targets, names))
 
     @property
-    def out_dim(self) -> int:
-        """Outputs that the model's head must have."""
+    def width(self) -> int:
+        """Columns of :meth:`predictions`: one per target or class."""
         return len(self.names) if self.classes is None else len(self.classes)
+
+    @property
+    def out_dim(self) -> int:
+        """Outputs that the model's head must have: as many, or more where the loss asks for more per target."""
+        return self.width * (REGRESSION_LOSSES[self.loss].outputs if self.kind == "regression" else 1)
 
     @property
     def loss_name(self) -> str:
         """What :meth:`loss_sum` sums up, with its unit."""
-        return {
-            "mse": "scaled squared error",
-            "mae": "scaled absolute error",
-            "huber": "Huber loss of the scaled error",
-            "cross_entropy": "cross entropy, nats",
-        }[self.loss]
+        return REGRESSION_LOSSES[self.loss].words if self.kind == "regression" else "cross entropy, nats"
 
     @property
     def higher_is_better(self) -> bool:
@@ -163,8 +165,8 @@ class Task:
         elif self.kind == "binary":
             wrong, expected = ~torch.isnan(targets) & (targets != 0) & (targets != 1), "0 or 1 in a binary task"
         else:
-            valid = (targets == targets.floor()) & (targets >= 0) & (targets < self.out_dim)
-            wrong, expected = ~torch.isnan(targets) & ~valid, f"the place of a class, 0 to {self.out_dim - 1}"
+            valid = (targets == targets.floor()) & (targets >= 0) & (targets < self.width)
+            wrong, expected = ~torch.isnan(targets) & ~valid, f"the place of a class, 0 to {self.width - 1}"
         if bool(wrong.any()):
             row, column = torch.nonzero(wrong)[0].tolist()
             raise ValueError(f"target {self.names[column]!r} holds {targets[row, column]:g}; expected {expected}")
@@ -183,31 +185,39 @@ class Task:
             output = output.float()
         present = ~torch.isnan(targets)
         # The outputs are masked and not only the losses: 0 times an infinite gradient would be NaN.
+        if self.kind == "regression":
+            told = torch.where(present[:, None], self._told(output), 0)
+            scaled = (targets.double() - _row(self.mean, output.device)) / _row(self.scale, output.device)
+            wanted = torch.where(present, scaled, 0).to(output.dtype)
+            return torch.where(present, REGRESSION_LOSSES[self.loss].each(told, wanted), 0).sum()
         output = torch.where(present, output, 0)
         if self.kind == "multiclass":
             labels = torch.where(present, targets, -1).squeeze(1).long()
             return F.cross_entropy(output, labels, ignore_index=-1, reduction="sum")
-        if self.kind == "binary":
-            labels = torch.where(present, targets, 0).to(output.dtype)
-            losses = F.binary_cross_entropy_with_logits(output, labels, reduction="none")
-            return torch.where(present, losses, 0).sum()
-        scaled = (targets.double() - _row(self.mean, output.device)) / _row(self.scale, output.device)
-        error = output - torch.where(present, scaled, 0).to(output.dtype)
-        if self.loss == "mae":
-            return error.abs().sum()
-        if self.loss == "huber":
-            # Half the square up to one standard deviation, then a line with the slope that the square has there.
-            return F.huber_loss(error, torch.zeros_like(error), reduction="sum")
-        return error.square().sum()
+        labels = torch.where(present, targets, 0).to(output.dtype)
+        losses = F.binary_cross_entropy_with_logits(output, labels, reduction="none")
+        return torch.where(present, losses, 0).sum()
 
-    def predictions(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows out"]:
+    def predictions(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows width"]:
         """Outputs as a person reads them, in float64: natural units, or probabilities."""
         output = output.detach().double()
         if self.kind == "regression":
-            return output * _row(self.scale, output.device) + _row(self.mean, output.device)
+            return self._told(output)[:, 0] * _row(self.scale, output.device) + _row(self.mean, output.device)
         return output.sigmoid() if self.kind == "binary" else output.softmax(1)
 
-    def floor(self, targets: Float[Tensor, "rows targets"], rows: int) -> Float[Tensor, "{rows} out"]:
+    def variances(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows width"] | None:
+        """The squares of how far off the model takes its predictions to be; None where its loss asks for none."""
+        if self.kind != "regression":
+            return None
+        output = output.detach().double()
+        told = REGRESSION_LOSSES[self.loss].variance(self._told(output))
+        return None if told is None else told * _row(self.scale, output.device).square()
+
+    def _told(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows outputs targets"]:
+        """A regression model's outputs by their kind: predictions first, then what else its loss asks for."""
+        return output.reshape(len(output), REGRESSION_LOSSES[self.loss].outputs, len(self.names))
+
+    def floor(self, targets: Float[Tensor, "rows targets"], rows: int) -> Float[Tensor, "{rows} width"]:
         """What a model that saw only the training labels would predict: their mean, or how often a class occurs.
 
         A class that no label has is taken to have occurred once, and so is every other once more: nothing is certain.
@@ -216,11 +226,11 @@ class Task:
         if self.kind == "regression":
             return labels.nanmean(0).expand(rows, -1)
         if self.kind == "multiclass":
-            labels = _one_hot(labels, self.out_dim)
+            labels = _one_hot(labels, self.width)
         counts, count = labels.nansum(0), (~torch.isnan(labels)).sum(0)
         if self.kind == "multiclass":
             smooth = (counts == 0).any()
-            return torch.where(smooth, (counts + 1) / (count + self.out_dim), labels.nanmean(0)).expand(rows, -1)
+            return torch.where(smooth, (counts + 1) / (count + self.width), labels.nanmean(0)).expand(rows, -1)
         certain = (counts == 0) | (counts == count)
         return torch.where(certain, (counts + 1) / (count + 2), labels.nanmean(0)).expand(rows, -1)
 

@@ -37,9 +37,11 @@ from tokengt.interop.molecules import DEFAULT_POLICY
 from tokengt.level import Level
 from tokengt.models.passes import Over, check_passes
 from tokengt.training import outputs
+from tokengt.training.calibration import Trust
 from tokengt.training.metrics import to_numpy
 from tokengt.training.processes import Device
 from tokengt.workflow import rows as all_rows
+from tokengt.workflow.beside import Beside
 from tokengt.workflow.inputs import unlabelled_graphs
 from tokengt.workflow.pace import Pace
 from tokengt.workflow.rows import Chunk, Chunks, Source, Workers, answered, graph_chunk, table_source
@@ -79,6 +81,7 @@ class _Answered:
 
     values: Float[Tensor, "kept out"]
     spread: Float[Tensor, "kept out"] | None = None
+    trust: Trust = field(default_factory=Trust)
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class _Question:
     has_spread: bool
     # What decides the answers besides the run and the rows.
     options: tuple[object, ...]
+    beside: Beside = field(default_factory=Beside)
 
     def answers(self, predictor: Predictor, chunk: Chunk) -> tuple[Answers, Counts]:
         chunk, found = answered(chunk, self.ask)
@@ -103,6 +107,7 @@ class _Question:
             to_numpy(chunk.spread_out(values, self.width)).astype(self.dtype),
             problems,
             to_numpy(chunk.spread_out(spread, self.width)) if self.has_spread else None,
+            self.beside.columns(chunk, self.width, Trust() if found is None else found.trust),
         )
         return answers, Counts(len(chunk), len(problems), len(problems) - len(chunk.problems))
 
@@ -115,6 +120,8 @@ def predict_file(
     smiles: str | None = None,
     draws: int = 1,
     over: Over = "identifiers",
+    interval: float | None = None,
+    neighbours: bool = False,
     overwrite: bool = False,
     device: Device = "auto",
     max_atoms: int | None = None,
@@ -135,6 +142,10 @@ def predict_file(
         smiles: the column of SMILES.
         draws: passes of each model that are averaged.
         over: what differs between them.
+        interval: of numbers: add ``low_<target>`` and ``high_<target>``, which are to hold this share of the labels.
+        neighbours: add ``similarity`` (Tanimoto, to the most similar training molecule), ``distance`` (of the model's
+            vectors; 1 is usual) and ``unlike_training`` (yes or no); an interval brings them along where the run can
+            tell.
         overwrite: replace ``out``.
         device: where the model runs.
         max_atoms: how large a molecule may be, instead of the run's own limit.
@@ -150,16 +161,19 @@ def predict_file(
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
     for member in predictor.members:
         check_passes(member.model, draws, over)
-    task, spread = predictor.task, draws * len(predictor.members) > 1
+    predictor.check_trust(interval, neighbours)
+    task, spread = predictor.task, predictor.has_spread(draws)
+    trust = Beside(interval, neighbours or (interval is not None and predictor.calibration.known is not None))
     rows = _opened(predictor, source, smiles, predictor.spec.level, beside)
-    names = outputs.unused([*outputs.columns(task, spread), "reason"], rows.head)
+    names = outputs.unused([*outputs.columns(task, spread), *trust.names(task), "reason"], rows.head)
     sheet = PredictionSheet(rows.head, tuple(names), task.classes)
 
     def ask(graphs: GraphBatch) -> _Answered:
-        return _Answered(*predictor.predict_graphs(graphs, draws, over))
+        answer = predictor.answers(graphs, draws, over, None, trust.interval, trust.neighbours)
+        return _Answered(answer.mean, answer.std, answer.trust)
 
-    options = ("predict", draws, over)
-    question = _Question(ask, predictor.spec.level, task.out_dim, np.float64, spread, options)
+    options = ("predict", draws, over, *((interval, trust.neighbours) if trust.neighbours or interval else ()))
+    question = _Question(ask, predictor.spec.level, task.width, np.float64, spread, options, trust)
     return _written(predictor, rows, question, sheet, out, overwrite, not quiet, "predicting")
 
 
