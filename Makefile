@@ -18,13 +18,14 @@ demo test slow drill: export OMP_NUM_THREADS = 1
 # --resume: a second demo finds the first one's run, a stopped one goes on.
 demo: $(STAMP)
 	$(BIN)/tokengt train $(BUNDLED)/esol.csv.xz --smiles smiles --target logSolubility --out runs/esol --resume
-	$(BIN)/tokengt predict runs/esol $(BUNDLED)/new_molecules.csv --out runs/predictions.csv --force
+	$(BIN)/tokengt predict runs/esol $(BUNDLED)/new_molecules.csv --out runs/predictions.csv --interval 0.9 --force
 	@echo
 	@echo "Now open:"
 	@echo "  runs/esol/parity.png        predicted against measured solubility of the test molecules"
+	@echo "  runs/esol/calibration.png   whether its 90% intervals hold nine in ten, and how wide they are"
 	@echo "  runs/esol/curves.png        how the training went"
 	@echo "  runs/esol/README.md         the model card: data, split, errors, warnings"
-	@echo "  runs/predictions.csv        14 new rows, two of them bad, with the reason beside them"
+	@echo "  runs/predictions.csv        14 new rows with intervals; two are bad, with the reason beside them"
 	@echo "To begin anew: rm -r runs/esol"
 
 test: check

@@ -25,6 +25,10 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "TrainingConfig.warmup": SHARE,
     "TrainingConfig.clip": ([-0.01, math.nan], [0.0]),
     "TrainingConfig.ema": SHARE,
+    "TrainingConfig.layer_decay": ([0.0, -0.5, 1.01, math.nan], [0.01, 1.0]),
+    "TrainingConfig.unfreeze": SHARE,
+    "TrainingConfig.quantile": ([0.0, 1.0, -0.1, math.nan], [0.01, 0.99]),
+    "TrainingConfig.target_weights": ([(-1.0,), (0.0, 0.0), (math.nan,), (math.inf,)], [(), (0.0, 1.0), (2.5,)]),
     "TrainingConfig.patience": MORE,
     "TrainingConfig.minutes": ([-0.01, math.nan], [0.0, math.inf]),
     "TrainingConfig.checkpoint_seconds": ([], [-1.0, 0.0]),  # Below 0: at every chance.

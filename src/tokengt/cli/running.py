@@ -58,6 +58,13 @@ def add_data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None
         help="the columns to learn: names, patterns such as 'NR-*', or all (of numbers)",
     )
     data.add_argument("--descriptors", nargs="+", default=[], metavar="COL", help="numeric columns given to the model")
+    data.add_argument("--weights", metavar="COL", help="a numeric column: how much each row counts in training")
+    data.add_argument(
+        "--censored",
+        choices=("reject", "learn"),
+        default="reject",
+        help="labels such as >3.69: reject their rows, or learn from the bound (default: reject)",
+    )
     data.add_argument("--task", choices=get_args(TaskKind), help="default: guessed from the labels")
     data.add_argument("--level", choices=get_args(Level), help="what a label belongs to (default: guessed)")
     data.add_argument(
@@ -212,6 +219,8 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         task=options.task,
         level=options.level,
         policy=_policy(options),
+        weights=options.weights,
+        censored=options.censored,
     )
 
 
@@ -254,6 +263,8 @@ def train_options(options: argparse.Namespace) -> "TrainOptions":
 
     return TrainOptions(
         descriptors=tuple(options.descriptors),
+        weights=options.weights,
+        censored=options.censored,
         level=options.level,
         policy=_policy(options),
         fractions=STANDARD if options.fractions is None else tuple(options.fractions),

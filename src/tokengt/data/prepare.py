@@ -158,6 +158,7 @@ def _distinct(recipe: Recipe, table: Table) -> Recipe:
     named = [("the target option", name) for name in recipe.targets] + [
         ("the descriptors option", name) for name in recipe.descriptors
     ]
+    named += [("the weights option", recipe.weights)] if recipe.weights is not None else []
     for option, name in named:
         if name in (text, recipe.split):
             what = "the molecules" if name == text else "the split"

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from tokengt.data import cells
-from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.manifest import Censored, Recipe, TaskKind
 from tokengt.data.tables import Row, Table
 from tokengt.data.tensorfile import DTYPES, Array, TensorType, narrowed
 from tokengt.interop.molecules import MoleculePolicy, TextKind, canonical_smiles, pack_molecules
@@ -45,6 +45,8 @@ class ShardRecipe:
     targets: tuple[Column, ...]
     descriptors: tuple[Column, ...]
     split: Column | None
+    weights: Column | None = None
+    censored: Censored = "reject"
 
     @classmethod
     def of(cls, recipe: Recipe, table: Table) -> "ShardRecipe":
@@ -59,11 +61,19 @@ class ShardRecipe:
             targets=tuple(Column(name, table.place(name, "the target option")) for name in recipe.targets),
             descriptors=tuple(Column(name, table.place(name, "the descriptors option")) for name in recipe.descriptors),
             split=None if recipe.split is None else Column(recipe.split, table.place(recipe.split, "the split")),
+            weights=_weights_column(recipe, table),
+            censored=recipe.censored,
         )
 
     @property
     def multiclass(self) -> bool:
         return self.task == "multiclass"
+
+
+def _weights_column(recipe: Recipe, table: Table) -> Column | None:
+    if recipe.weights is None:
+        return None
+    return Column(recipe.weights, table.place(recipe.weights, "the weights option"))
 
 
 class Rejected(NamedTuple):
@@ -80,8 +90,9 @@ class ShardArrays:
 
     ``arrays``: node_counts, edge_counts, text_counts, lines [kept]; node_features [nodes, 9]; edge_index [2, edges],
     local; edge_features [edges, 3]; texts [bytes], UTF-8; targets [kept, T]; and where the recipe has them
-    graph_features [kept, D] and split [kept]. In a multiclass shard targets are places in its own ``classes``.
-    ``censored`` counts the bounds (``>3.69``) among the labels of each target; their rows are rejected.
+    graph_features [kept, D], split [kept], weights [kept] and bounds [kept, 2 T], the lower ones first. In a multiclass
+    shard targets are places in its own ``classes``. ``censored`` counts the bounds (``>3.69``) among the labels of each
+    target; their rows are rejected unless they are to be learned from.
     """
 
     arrays: dict[str, Array]
@@ -134,6 +145,9 @@ class _Values(NamedTuple):
     targets: tuple[float | str | None, ...]
     descriptors: tuple[float, ...]
     split: int
+    lower: tuple[float, ...] = ()
+    upper: tuple[float, ...] = ()
+    weight: float = 1.0
 
 
 def convert_shard(rows: Sequence[Row], recipe: ShardRecipe) -> ShardArrays:
@@ -165,7 +179,11 @@ def convert_shard(rows: Sequence[Row], recipe: ShardRecipe) -> ShardArrays:
     labels = sorted({label for row_values in values for label in row_values.targets if isinstance(label, str)})
     arrays |= _value_arrays(values, recipe, {label: float(code) for code, label in enumerate(labels)})
     rejected = tuple(Rejected(row.line, reason, row.cells) for _, (row, reason) in sorted(problems.items()))
-    return ShardArrays(arrays, tuple(labels), rejected, _censored([row for row, _ in problems.values()], recipe))
+    censored = _censored([row for row, _ in problems.values()], recipe)
+    if "bounds" in arrays:
+        learned = (~np.isnan(arrays["bounds"])).sum(0).reshape(2, -1).sum(0)
+        censored = tuple(count + int(own) for count, own in zip(censored, learned, strict=True))
+    return ShardArrays(arrays, tuple(labels), rejected, censored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,9 +253,14 @@ def _values(row: Row, recipe: ShardRecipe) -> _Values:
         raise cells.BadCell(row.problem)
     read = cells.class_label if recipe.multiclass else cells.binary if recipe.task == "binary" else cells.number
     split = 0 if recipe.split is None else _cell(row, "split column", recipe.split, cells.split_code)
-    targets = tuple(_cell(row, "target", column, read) for column in recipe.targets)
     descriptors = tuple(_cell(row, "descriptor", column, cells.descriptor) for column in recipe.descriptors)
-    return _Values(targets, descriptors, split)
+    weight = 1.0 if recipe.weights is None else _cell(row, "weights", recipe.weights, cells.weight)
+    if recipe.censored == "learn":
+        labels = [_cell(row, "target", column, cells.number_or_bound) for column in recipe.targets]
+        targets, lower, upper = (tuple(each) for each in zip(*labels, strict=True)) if labels else ((), (), ())
+        return _Values(targets, descriptors, split, lower, upper, weight)
+    targets = tuple(_cell(row, "target", column, read) for column in recipe.targets)
+    return _Values(targets, descriptors, split, weight=weight)
 
 
 def _cell(row: Row, role: str, column: Column, read: Any) -> Any:
@@ -272,4 +295,9 @@ def _value_arrays(values: list[_Values], recipe: ShardRecipe, codes: dict[str, f
         arrays["graph_features"] = descriptors.reshape(count, len(recipe.descriptors))
     if recipe.split is not None:
         arrays["split"] = np.array([row.split for row in values], dtype=np.int8)
+    if recipe.weights is not None:
+        arrays["weights"] = np.array([row.weight for row in values], dtype=np.float64)
+    if recipe.censored == "learn":
+        bounds = np.array([(*row.lower, *row.upper) for row in values], dtype=np.float64)
+        arrays["bounds"] = bounds.reshape(count, 2 * len(recipe.targets))
     return arrays

@@ -139,11 +139,17 @@ def card_warnings(facts: CardFacts) -> list[str]:
     return [*warnings, *facts.notes]
 
 
-def censored_notes(censored: Mapping[str, int]) -> tuple[str, ...]:
+def censored_notes(censored: Mapping[str, int], learned: bool = False) -> tuple[str, ...]:
     """What a reader must know of targets for which so many rows had a bound such as ``>3.69`` and no number."""
+    if learned:
+        what = "which were learned from as bounds; metrics, intervals and pictures leave them out"
+    else:
+        what = (
+            "which were left out: values beyond the bounds are missing from training and test, and predictions are "
+            "biased away from them; `--censored learn` learns from bounds"
+        )
     return tuple(
-        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, which cannot be learned "
-        "from: values beyond the bounds are missing from training and test, and predictions are biased away from them."
+        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, {what}."
         for name, count in censored.items()
         if count
     )

@@ -7,6 +7,7 @@ a class here and its place in :data:`REGRESSION_LOSSES`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -18,8 +19,11 @@ from torch.nn import functional as F
 _LOG_VARIANCES = (-14.0, 7.0)
 
 
+@dataclass(frozen=True)
 class RegressionLoss(ABC):
-    """One loss; it has no state."""
+    """One loss. ``quantile`` is for the one that is called so."""
+
+    quantile: float = 0.5
 
     name: ClassVar[str]
     # What is summed up, with its unit.
@@ -62,6 +66,19 @@ class Huber(RegressionLoss):
         return F.huber_loss(error, torch.zeros_like(error), reduction="none")
 
 
+class Quantile(RegressionLoss):
+    """The pinball loss, least where the share ``quantile`` of the labels lies below the prediction.
+
+    At one half that is the median, and the loss half the absolute error.
+    """
+
+    name, words = "quantile", "pinball loss of the scaled error"
+
+    def each(self, output: Tensor, wanted: Tensor) -> Tensor:
+        missing = wanted - output[:, 0]
+        return torch.maximum(self.quantile * missing, (self.quantile - 1) * missing)
+
+
 class Gaussian(RegressionLoss):
     """A mean and the logarithm of a variance: the surprise of the label under that normal distribution.
 
@@ -81,6 +98,6 @@ class Gaussian(RegressionLoss):
 
 
 # By name; the first is the default.
-REGRESSION_LOSSES: Mapping[str, RegressionLoss] = {
-    loss.name: loss for loss in (SquaredError(), AbsoluteError(), Huber(), Gaussian())
+REGRESSION_LOSSES: Mapping[str, type[RegressionLoss]] = {
+    loss.name: loss for loss in (SquaredError, AbsoluteError, Huber, Quantile, Gaussian)
 }

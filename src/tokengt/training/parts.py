@@ -16,14 +16,18 @@ from tokengt.batch import GraphBatch
 from tokengt.data.splits import Split
 from tokengt.level import Level
 from tokengt.ragged import Segments
+from tokengt.training.labels import LabelTable
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Graphs to read, and the labels to use: [all rows, targets], NaN where missing or not of this part."""
+    """Graphs to read, and the labels to use, NaN where missing or not of this part.
+
+    ``targets`` is a table of labels as :mod:`tokengt.training.labels` describes it: one row for each of the data set.
+    """
 
     places: Int[Tensor, " graphs"]
-    targets: Float[Tensor, "rows targets"]
+    targets: Float[Tensor, "rows columns"]
 
 
 @dataclass(eq=False)
@@ -42,9 +46,9 @@ class Parts:
         """Where the rows of every graph lie; cached, because a large data set has many and every step asks."""
         return self.graphs.level_rows(self.level)
 
-    def labels_per_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
+    def labels_per_graph(self, part: Part, table: LabelTable) -> Int[Tensor, " all_graphs"]:
         """How many labels of a part every graph holds, on the CPU."""
-        labels = (~torch.isnan(part.targets)).sum(1).cpu()
+        labels = table.counts(part.targets).cpu()
         rows = self.rows
         ids = torch.repeat_interleave(torch.arange(rows.count), rows.host_lengths)
         return torch.zeros(rows.count, dtype=torch.int64).index_add(0, ids, labels)
@@ -52,7 +56,7 @@ class Parts:
 
 def cut(
     graphs: GraphBatch,
-    targets: Float[Tensor, "rows targets"],
+    targets: Float[Tensor, "rows columns"],
     level: Level,
     split: Split,
     *,
@@ -68,7 +72,7 @@ def cut(
     return Parts(graphs, level, costs, *parts)
 
 
-def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:
+def _rows_shown(targets: Float[Tensor, "rows columns"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:
     """These rows' labels, and the graphs that hold them."""
     shown = torch.zeros(len(targets), 1, dtype=torch.bool)
     shown[places] = True

@@ -25,6 +25,7 @@ from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.presets import KEEPS_WEIGHTS, PRESETS, PRETRAINED
 from tokengt.structure.facts import with_facts
+from tokengt.training.config import TrainingConfig
 from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest, check_undecided
 from tokengt.training.results import split_table
 from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
@@ -49,6 +50,16 @@ class Member:
     store: Store
     train_targets: Float[Tensor, "rows targets"]
     build: Callable[[], Model]
+
+    @property
+    def labels(self) -> Float[Tensor, "rows columns"]:
+        """The table of labels that training reads: all targets, bounds of them, weights scaled to 1 on average."""
+        store = self.store
+        weights = store.weights
+        if weights is not None:
+            train = weights[self._rows(self.split.train)]
+            weights = weights / train.mean() if float(train.sum()) > 0 else weights
+        return self.spec.task.table.made(store.targets, store.bounds, weights)
 
     @property
     def codes(self) -> Int8[Tensor, " places"]:
@@ -201,7 +212,7 @@ def _member(
     task = fit_task(request.recipe.task, store, shown)
     start = origin.start
     task = task if start is None else start.kept_task(task)
-    task = replace(task, metric=asked.metric or "", loss=asked.loss or "")
+    task = _as_asked(task, asked, store, shown)
     config = origin.fitted(store, task.out_dim, request.model_settings)
     # A model that begins with trained weights needs fewer passes, unless only its new head learns.
     begun = start is not None and not start.frozen
@@ -228,6 +239,20 @@ def _member(
     if start is not None:
         start.check_split(spec.store_sha256, spec.split_sha256)
     return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone))
+
+
+def _as_asked(task: Task, asked: TrainingConfig, store: Store, shown: Float[Tensor, "rows targets"]) -> Task:
+    """The task with what training asks for: its metric and loss, and what each label counts in that."""
+    return replace(
+        task,
+        metric=asked.metric or "",
+        loss=asked.loss or "",
+        quantile=asked.quantile,
+        target_weights=asked.target_weights,
+        class_weights=task.balanced(shown) if asked.balance else (),
+        bounded=store.bounds is not None,
+        weighted=store.weights is not None,
+    )
 
 
 def _scaled(store: Store, split: Split, by_row: bool) -> tuple[Store, Descriptors]:

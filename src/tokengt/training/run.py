@@ -230,7 +230,8 @@ def _notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[str, A
         shown = f"{', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}"
         say(f"classes without a training row, which the model cannot learn: {shown}")
         noted.append(f"Classes without a training row, which the model cannot learn: {shown}.")
-    censored = censored_notes({target.name: target.censored for target in store.manifest.targets})
+    learned = store.bounds is not None
+    censored = censored_notes({target.name: target.censored for target in store.manifest.targets}, learned)
     far = spec.descriptors.far_off(store.graphs.graph_features) if spec.descriptors.names else ()
     for sentence in (*censored, *far):
         say(sentence)
@@ -325,7 +326,7 @@ def _train_one(fabric: Any, member: Member, folder: Path, request: TrainRequest,
         write_run(folder, spec)
         write_whole(folder / SPLIT, split_table(member.store, {"part": member.codes}))
     model, graphs = member.build(), member.store.graphs
-    parts = cut(graphs, member.store.targets, spec.level, member.split, by_row=member.by_row, costs=model.costs(graphs))
+    parts = cut(graphs, member.labels, spec.level, member.split, by_row=member.by_row, costs=model.costs(graphs))
     trainer = Trainer(
         fabric,
         model,

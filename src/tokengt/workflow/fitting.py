@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from tokengt.data.joined import SplitFiles
-from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.manifest import Censored, Recipe, TaskKind
 from tokengt.data.named import dataset_named
 from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splits import STANDARD, Fractions
@@ -36,6 +36,8 @@ class TrainOptions:
 
     Args:
         descriptors: numeric columns that the model is given beside the molecule.
+        weights: a numeric column: how much each row counts in training.
+        censored: "learn" from labels that are bounds, such as ``>3.69``, instead of leaving their rows out.
         level: what a row of targets belongs to; None: guessed from the data.
         policy: how a molecule becomes a graph.
         fractions: of train, valid and test in a random or scaffold split.
@@ -49,6 +51,8 @@ class TrainOptions:
     """
 
     descriptors: tuple[str, ...] = ()
+    weights: str | None = None
+    censored: Censored = "reject"
     level: Level | None = None
     policy: MoleculePolicy = field(default_factory=MoleculePolicy)
     fractions: Fractions = STANDARD
@@ -122,6 +126,8 @@ def train(
             task=task,
             level=options.level,
             policy=options.policy,
+            weights=options.weights,
+            censored=options.censored,
         ),
         split=SplitRequest(split, seed, options.fractions, options.folds),
         preset=preset,

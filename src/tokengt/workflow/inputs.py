@@ -179,6 +179,8 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
         ("descriptors", recipe.descriptors, store.manifest.descriptors),
         ("level", recipe.level, store.manifest.level),
         ("the molecule policy", _asked_policy(recipe.policy, kept_policy), kept_policy),
+        ("weights", recipe.weights, store.manifest.columns.get("weights")),
+        ("censored", None if recipe.censored == "reject" else recipe.censored, store.manifest.columns.get("censored")),
     ):
         if asked and asked != kept:
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
@@ -194,7 +196,10 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
             )
     places = [names.index(name) for name in asked]
     manifest = replace(store.manifest, targets=tuple(store.manifest.targets[place] for place in places))
-    return replace(store, manifest=manifest, targets=store.targets[:, places])
+    bounds = store.bounds
+    if bounds is not None:
+        bounds = bounds[:, [*places, *(place + len(names) for place in places)]]
+    return replace(store, manifest=manifest, targets=store.targets[:, places], bounds=bounds)
 
 
 def _asked_policy(asked: MoleculePolicy, kept: MoleculePolicy | None) -> MoleculePolicy | None:
