@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from tokengt.config import from_dict, near, read_json, to_dict
 from tokengt.files import checksum
+from tokengt.interop.descriptors import is_feature
 from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy
 from tokengt.level import Level
 
@@ -155,7 +156,7 @@ class Manifest:
         pairs = [
             ("smiles", self.columns.get("smiles"), recipe.smiles),
             ("target", self.columns.get("targets"), list(recipe.targets)),
-            ("descriptors", list(self.descriptors), list(recipe.descriptors)),
+            ("descriptors", [name for name in self.descriptors if not is_feature(name)], list(recipe.descriptors)),
             ("split column", self.columns.get("split"), recipe.split),
             ("weights", self.columns.get("weights"), recipe.weights),
             ("censored", self.columns.get("censored", "reject"), recipe.censored),

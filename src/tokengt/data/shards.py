@@ -178,6 +178,10 @@ def convert_shard(rows: Sequence[Row], recipe: ShardRecipe) -> ShardArrays:
     values = [values[place] for place in kept]
     labels = sorted({label for row_values in values for label in row_values.targets if isinstance(label, str)})
     arrays |= _value_arrays(values, recipe, {label: float(code) for code, label in enumerate(labels)})
+    if packed.features.shape[1]:
+        # Columns of the table come first, as the manifest names them.
+        columns = [arrays["graph_features"]] if recipe.descriptors else []
+        arrays["graph_features"] = np.concatenate([*columns, packed.features], 1)
     rejected = tuple(Rejected(row.line, reason, row.cells) for _, (row, reason) in sorted(problems.items()))
     censored = _censored([row for row, _ in problems.values()], recipe)
     if "bounds" in arrays:

@@ -133,8 +133,11 @@ class Predictor:
         else:
             graphs, problems = as_batch(inputs), {}
             count, kept = len(graphs), np.arange(len(graphs))
-        if descriptors is not None or self.spec.descriptors.names:
-            graphs = graphs.with_graph_features(self._descriptors(descriptors, count)[torch.from_numpy(kept)])
+        if descriptors is not None or self.spec.descriptors.columns:
+            given = self._descriptors(descriptors, count)[torch.from_numpy(kept)]
+            # What is worked out from the molecule follows what is given.
+            own = [] if graphs.graph_features is None else [graphs.graph_features.float()]
+            graphs = graphs.with_graph_features(torch.cat([given, *own], 1))
         return graphs, kept, count, problems
 
     def read_texts(
@@ -283,7 +286,7 @@ class Predictor:
         return evaluation_batches(torch.arange(len(graphs)), costs, tokens_at_once(self.device))
 
     def _descriptors(self, values: Any, count: int) -> Float[Tensor, "rows columns"]:
-        names = self.spec.descriptors.names
+        names = self.spec.descriptors.columns
         expected = f"{count} rows of {len(names)} numbers ({', '.join(names) or 'this run has no descriptors'})"
         if values is None:
             raise ValueError(f"this run was trained with descriptors; expected {expected}")

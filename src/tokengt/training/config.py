@@ -43,6 +43,7 @@ class TrainingConfig:
         quantile: with the loss "quantile": which share of the labels is to lie below the prediction.
         target_weights: how much each target counts in the loss, in their order; none for all alike.
         balance: let all classes of a target count alike, however many rows each has.
+        auxiliary_weight: how much the squared error of auxiliary numbers counts, where a training has such.
         patience: epochs without a better validation metric after which training stops; 0 for never.
         minutes: when above 0, no epoch is begun that would end after so many minutes of training, as long as those
             before it took; the first always is. The schedule falls over the epochs that fit. Such a run does not
@@ -75,6 +76,7 @@ class TrainingConfig:
     quantile: float = field(default=0.5, metadata={"late": True})
     target_weights: tuple[float, ...] = field(default=(), metadata={"late": True})
     balance: bool = field(default=False, metadata={"late": True})
+    auxiliary_weight: float = field(default=0.3, metadata={"late": True})
     patience: int = 0
     minutes: float = field(default=0.0, metadata={"late": True})
     precision: Precision = "auto"
@@ -92,6 +94,7 @@ class TrainingConfig:
             ("clip", 0, None),
             ("ema", 0, 1),
             ("unfreeze", 0, 1),
+            ("auxiliary_weight", 0, None),
             ("patience", 0, None),
             ("minutes", 0, None),
         ):

@@ -20,11 +20,13 @@ from tokengt.data.splits import Split
 from tokengt.data.splitting import make_splits
 from tokengt.data.store import Store
 from tokengt.files import checksum
+from tokengt.interop.descriptors import feature_names
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.presets import KEEPS_WEIGHTS, PRESETS, PRETRAINED
 from tokengt.structure.facts import with_facts
+from tokengt.training.auxiliary import auxiliary_numbers
 from tokengt.training.config import TrainingConfig
 from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest, check_undecided
 from tokengt.training.results import split_table
@@ -50,6 +52,7 @@ class Member:
     store: Store
     train_targets: Float[Tensor, "rows targets"]
     build: Callable[[], Model]
+    auxiliary: Float[Tensor, "rows auxiliary"] | None = None
 
     @property
     def labels(self) -> Float[Tensor, "rows columns"]:
@@ -59,7 +62,7 @@ class Member:
         if weights is not None:
             train = weights[self._rows(self.split.train)]
             weights = weights / train.mean() if float(train.sum()) > 0 else weights
-        return self.spec.task.table.made(store.targets, store.bounds, weights)
+        return self.spec.task.table.made(store.targets, store.bounds, weights, self.auxiliary)
 
     @property
     def codes(self) -> Int8[Tensor, " places"]:
@@ -126,13 +129,14 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
     origin = _origin(request, store, start, out, say)
     request = replace(request, split=request.split.for_store(store))
     splits, by_row = make_splits(store, request.split)
+    beside = auxiliary_numbers(store, request.auxiliary, not request.quiet) if request.auxiliary else None
     alone = len(splits) * request.ensemble == 1
     members = []
     for fold, split in enumerate(splits):
         for number in range(request.ensemble):
             names = [f"fold-{fold}"] * (len(splits) > 1) + [f"model-{number}"] * (request.ensemble > 1)
             seed = request.seed + number
-            members.append(_member("-".join(names), store, request, origin, split, by_row, seed, alone))
+            members.append(_member("-".join(names), store, request, origin, split, by_row, seed, alone, beside))
     _check_model(members[0], origin)
     return members
 
@@ -206,6 +210,7 @@ def _member(
     by_row: bool,
     seed: int,
     alone: bool,
+    beside: Float[Tensor, "rows auxiliary"] | None,
 ) -> Member:
     shown = shown_targets(store, split, by_row)
     asked = request.training
@@ -213,6 +218,9 @@ def _member(
     start = origin.start
     task = task if start is None else start.kept_task(task)
     task = _as_asked(task, asked, store, shown)
+    if beside is not None:
+        task = replace(task, auxiliary=beside.shape[1], auxiliary_weight=asked.auxiliary_weight)
+        beside = Descriptors.fit(feature_names(request.auxiliary), beside[split.train]).scaled(beside).double()
     config = origin.fitted(store, task.out_dim, request.model_settings)
     # A model that begins with trained weights needs fewer passes, unless only its new head learns.
     begun = start is not None and not start.frozen
@@ -235,10 +243,11 @@ def _member(
         frozen=start is not None and start.frozen,
         attributes=store.manifest.attributes,
         kept_head=start is not None and start.keeps_head,
+        auxiliary=request.auxiliary,
     )
     if start is not None:
         start.check_split(spec.store_sha256, spec.split_sha256)
-    return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone))
+    return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone), beside)
 
 
 def _as_asked(task: Task, asked: TrainingConfig, store: Store, shown: Float[Tensor, "rows targets"]) -> Task:
@@ -324,8 +333,10 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
     classes = manifest.targets[0].classes
     if wanted == "multiclass" and classes is None:
         classes = numbered_classes(store.targets, manifest.targets[0].name)
-    # The kind is guessed from all labels, because the training part alone may happen to hold only zeros and ones.
-    task = Task.fit(wanted or guessed_kind(store.targets, classes), shown, manifest.target_names, classes)
+    # The kind is guessed from all labels, because the training part alone may happen to hold only zeros and ones. A
+    # bound is one of a number.
+    guessed = "regression" if store.bounds is not None else guessed_kind(store.targets, classes)
+    task = Task.fit(wanted or guessed, shown, manifest.target_names, classes)
     task.check(store.targets)
     return task
 

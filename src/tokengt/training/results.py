@@ -205,7 +205,7 @@ def _facts(
         versions=_versions(store.is_molecules),
         molecules=store.is_molecules,
         text_column=spec.text_column,
-        descriptors=spec.descriptors.names,
+        descriptors=spec.descriptors.columns,
         members=max(1, len(spec.members)),
         folds=findings.folds,
         alone=tuple(member["test"] for member in members if member.get("test")),

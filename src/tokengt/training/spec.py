@@ -15,6 +15,7 @@ from tokengt.batch import Level
 from tokengt.config import from_dict, read_json, to_dict
 from tokengt.data.manifest import Attributes, Source
 from tokengt.files import checksum
+from tokengt.interop.descriptors import is_feature
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import KINDS, config_from_dict
@@ -32,6 +33,8 @@ RUN_FILE = "run.json"
 MEMBERS = "members"
 # How many times the range of most rows a descriptor may be away from it before it is said.
 _FAR = 1e4
+# How many deviations from the mean a number that is worked out from the molecule can be, for the model.
+_MOST_UNUSUAL = 4.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Descriptors:
     names: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that are columns of a table, which come first; the others are worked out from the molecule."""
+        return tuple(name for name in self.names if not is_feature(name))
 
     def __post_init__(self) -> None:
         # Features of whole graphs that are no columns of a table have no names.
@@ -60,7 +68,7 @@ class Descriptors:
         if values is None or len(values) < 2:
             return ()
         found = []
-        for name, column in zip(self.names, values.double().T, strict=True):
+        for name, column in zip(self.columns, values.double().T[: len(self.columns)], strict=True):
             ordered, edge = column.sort().values, len(column) // 20
             low, middle, high = (float(ordered[place]) for place in (edge, len(column) // 2, -1 - edge))
             # The usual size of what is not zero: a yes/no that is rarely yes is no mistake.
@@ -76,7 +84,12 @@ class Descriptors:
 
     def scaled(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         mean, scale = torch.tensor(self.mean, dtype=torch.float64), torch.tensor(self.scale, dtype=torch.float64)
-        return ((values.double() - mean) / scale).float()
+        scaled = (values.double() - mean) / scale
+        own = len(self.columns)
+        if self.names and own < len(self.names):
+            # A group of atoms that one training molecule in a thousand has would else be thirty deviations from usual.
+            scaled[:, own:] = scaled[:, own:].clamp(-_MOST_UNUSUAL, _MOST_UNUSUAL)
+        return scaled.float()
 
 
 @dataclass(frozen=True)
@@ -100,6 +113,7 @@ class RunSpec:
         frozen: whether only the head was trained.
         attributes: which attributes of NetworkX graphs are features; None for other data.
         kept_head: whether training began with the head of the other model too, its attention being switched.
+        auxiliary: kinds of numbers about molecules that the model learned to predict beside its targets.
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
     """
 
@@ -120,6 +134,7 @@ class RunSpec:
     members: tuple[str, ...] = ()
     attributes: Attributes | None = field(default=None, metadata={"late": True})
     kept_head: bool = field(default=False, metadata={"late": True})
+    auxiliary: tuple[str, ...] = field(default=(), metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):

@@ -61,6 +61,8 @@ class Task:
             multiclass, each class. Ones if empty.
         bounded: whether tables of labels hold bounds beside numbers (:mod:`tokengt.training.labels`).
         weighted: whether they hold a weight for each row.
+        auxiliary: how many numbers the model learns to predict beside its targets, which nobody asks for later.
+        auxiliary_weight: how much the mean of their squared errors counts beside the loss of a label.
     """
 
     kind: TaskKind
@@ -75,6 +77,8 @@ class Task:
     class_weights: tuple[float, ...] = field(default=(), metadata={"late": True})
     bounded: bool = field(default=False, metadata={"late": True})
     weighted: bool = field(default=False, metadata={"late": True})
+    auxiliary: int = field(default=0, metadata={"late": True})
+    auxiliary_weight: float = field(default=0.0, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(TaskKind):
@@ -157,7 +161,11 @@ class Task:
 
     @property
     def out_dim(self) -> int:
-        """Outputs that the model's head must have: as many, or more where the loss asks for more per target."""
+        """Outputs that the model's head must have: for each target as many as its loss asks for, then auxiliary ones."""
+        return self._own_outputs + self.auxiliary
+
+    @property
+    def _own_outputs(self) -> int:
         return self.width * (self._loss.outputs if self.kind == "regression" else 1)
 
     @property
@@ -167,7 +175,7 @@ class Task:
     @property
     def table(self) -> LabelTable:
         """Where things stand in a table of labels that a training step reads."""
-        return LabelTable(len(self.names), self.bounded, self.weighted)
+        return LabelTable(len(self.names), self.bounded, self.weighted, self.auxiliary)
 
     @property
     def loss_name(self) -> str:
@@ -214,6 +222,19 @@ class Task:
         # A sum over many labels needs more digits than half precision has.
         if output.dtype in (torch.bfloat16, torch.float16):
             output = output.float()
+        if self.auxiliary:
+            own, beside = output[:, : self._own_outputs], output[:, self._own_outputs :]
+            return self._own_loss(own, table) + self.auxiliary_weight * self._auxiliary_loss(beside, table)
+        return self._own_loss(output, table)
+
+    def _auxiliary_loss(self, output: Float[Tensor, "rows auxiliary"], table: Tensor) -> Float[Tensor, ""]:
+        """The mean squared error of each row's auxiliary numbers, summed over rows."""
+        wanted = self.table.beside(table)
+        there = ~torch.isnan(wanted)
+        errors = torch.where(there, output, 0) - torch.where(there, wanted, 0).to(output.dtype)
+        return errors.square().sum() / self.auxiliary
+
+    def _own_loss(self, output: Float[Tensor, "rows own"], table: Tensor) -> Float[Tensor, ""]:
         present = self.table.present(table)
         # The outputs are masked and not only the losses: 0 times an infinite gradient would be NaN.
         if self.kind == "regression":
@@ -271,7 +292,7 @@ class Task:
 
     def predictions(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows width"]:
         """Outputs as a person reads them, in float64: natural units, or probabilities."""
-        output = output.detach().double()
+        output = output[:, : self._own_outputs].detach().double()
         if self.kind == "regression":
             return self._told(output)[:, 0] * _row(self.scale, output.device) + _row(self.mean, output.device)
         return output.sigmoid() if self.kind == "binary" else output.softmax(1)
@@ -280,7 +301,7 @@ class Task:
         """The squares of how far off the model takes its predictions to be; None where its loss asks for none."""
         if self.kind != "regression":
             return None
-        output = output.detach().double()
+        output = output[:, : self._own_outputs].detach().double()
         told = self._loss.variance(self._told(output))
         return None if told is None else told * _row(self.scale, output.device).square()
 

@@ -125,7 +125,7 @@ def _predicted(
     recipe = Recipe(
         smiles=smiles_column(predictor, open_table(Path(data)), smiles) if is_file else smiles,
         targets=present,
-        descriptors=spec.descriptors.names,
+        descriptors=spec.descriptors.columns,
         task=predictor.task.kind,
         level=spec.level,
         policy=spec.molecules or Recipe().policy,

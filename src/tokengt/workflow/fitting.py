@@ -42,6 +42,8 @@ class TrainOptions:
         policy: how a molecule becomes a graph.
         fractions: of train, valid and test in a random or scaffold split.
         folds: models of a cross-validation, 3 or more; 0 for one split.
+        auxiliary: kinds of numbers about each molecule ("rdkit2d", "morgan") that the model learns to predict beside its
+            targets: where labels are few, they teach it chemistry.
         ensemble: models that differ in their seed, averaged.
         devices: processes on this machine (``torchrun`` sets its own).
         strategy: how several processes share the model.
@@ -57,6 +59,7 @@ class TrainOptions:
     policy: MoleculePolicy = field(default_factory=MoleculePolicy)
     fractions: Fractions = STANDARD
     folds: int = 0
+    auxiliary: tuple[str, ...] = ()
     ensemble: int = 1
     devices: int = 1
     strategy: Strategy = "auto"
@@ -136,6 +139,7 @@ def train(
         freeze=freeze,
         attention=attention,
         settings=dict(settings or {}),
+        auxiliary=options.auxiliary,
         ensemble=options.ensemble,
         seed=seed,
         where=DeviceConfig(device, options.devices, options.strategy),

@@ -36,6 +36,7 @@ from tokengt.data.store import Store
 from tokengt.data.tables import listed, open_table
 from tokengt.data.targets import ALL, expanded
 from tokengt.files import write_whole
+from tokengt.interop.descriptors import is_feature
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
@@ -176,7 +177,7 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
     """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
     kept_policy = policy_of(store)
     for option, asked, kept in (
-        ("descriptors", recipe.descriptors, store.manifest.descriptors),
+        ("descriptors", recipe.descriptors, tuple(name for name in store.manifest.descriptors if not is_feature(name))),
         ("level", recipe.level, store.manifest.level),
         ("the molecule policy", _asked_policy(recipe.policy, kept_policy), kept_policy),
         ("weights", recipe.weights, store.manifest.columns.get("weights")),

@@ -195,7 +195,8 @@ def _recipe(predictor: Predictor, table: Table, smiles: str | None) -> ShardReci
     spec = predictor.spec
     if spec.molecules is None:
         raise ValueError(f"{table.path} is a table of molecules, but this run was trained on other graphs")
-    descriptors = tuple(Column(name, table.place(name, "the run's descriptor")) for name in spec.descriptors.names)
+    named = spec.descriptors.columns
+    descriptors = tuple(Column(name, table.place(name, "the run's descriptor")) for name in named)
     name = smiles_column(predictor, table, smiles)
     if name is None:
         assert table.text_column is not None
