@@ -9,6 +9,8 @@ over padded buckets elsewhere; with dropout it is the buckets, for ``varlen_attn
 flatter the buckets, which then have no padding; so the same is timed with lengths between half and three halves of the
 mean, as molecules have them, and the constants are taken from these.
 
+Widths that were measured before stay in the file, so that they can be measured in several calls.
+
 A crossing is the *usual length* (the mean over tokens, by which ``tokengt.attention.plan`` decides) where ours stop
 being faster. The script ends with the two lines that ``attention/plan.py`` should have.
 """
@@ -210,6 +212,12 @@ def _cell(where: float | None) -> str:
     return "ours throughout" if where is None else "never ours" if where == 0 else f"{where:.0f}"
 
 
+def kept_rows(file: Path, measured: Sequence[int]) -> list[dict[str, Any]]:
+    """Rows of an earlier call, but for the widths that are measured now."""
+    rows: list[dict[str, Any]] = json.loads(file.read_text())["rows"] if file.exists() else []
+    return [row for row in rows if row["width"] not in measured]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
@@ -219,7 +227,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     options = parser.parse_args()
     device = torch.device("cuda")
-    rows: list[dict[str, Any]] = []
+    rows = kept_rows(options.out, options.widths)
     for width in options.widths:
         rows += measure(options.lengths, [width], options.tokens, options.repeats, device)
         found = crossings(rows)

@@ -74,3 +74,20 @@ def assert_dropped(dropped: Tensor, plain: Tensor, rate: float) -> None:
 def set_all(module: nn.Module, value: float) -> None:
     for parameter in module.parameters():
         nn.init.constant_(parameter, value)
+
+
+def kept_bytes(model: nn.Module, run: Callable[[], Tensor]) -> int:
+    """Bytes of all tensors that autograd keeps of one forward, without the weights."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    seen: dict[int, int] = {}
+
+    def note(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in weights:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    held = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: held.append(x) or note(x), lambda x: x):
+        run()
+    return sum(seen.values())

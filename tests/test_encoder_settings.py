@@ -222,6 +222,17 @@ def test_the_sparse_basis_adds_linked_rows_after_every_block_where_it_is_asked_f
         torch.testing.assert_close([layer[0] for layer in encoder.attention_weights(x, segments, links)], maps)
 
 
+@effects.of(EncoderConfig, "sparse_basis_scale")
+def test_the_mean_of_linked_rows_is_added_where_it_is_asked_for() -> None:
+    x, segments = rows(), one_sequence(5)
+    links = RowLinks(torch.tensor([1, 2]), torch.tensor([0, 0]))
+    for scale, factor in (("sum", 1.0), ("mean", 0.5)):
+        encoder = encoder_of(num_layers=1, sparse_basis_residual=True, sparse_basis_scale=scale)
+        by_hand = encoder.blocks[0](x, encoder.plan(segments))
+        by_hand = torch.cat([by_hand[:1] + factor * (by_hand[1:2] + by_hand[2:3]), by_hand[1:]])
+        torch.testing.assert_close(encoder(x, segments, links), encoder.final_norm(by_hand))
+
+
 @effects.of(EncoderConfig, "incidence")
 def test_incidence_masks_the_first_block_the_third_and_so_on() -> None:
     """Rows 0 and 1 share a mark, 1 and 2 another, 3 is alone and 4 is open: worked out by hand from their scores."""

@@ -4,7 +4,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengt.ragged import Bucket, Segments, interleave, into_buckets, out_of_buckets, searched_ids, segment_sum
+from tokengt.ragged import (
+    Bucket,
+    Segments,
+    _TakeRows,
+    interleave,
+    into_buckets,
+    out_of_buckets,
+    searched_ids,
+    segment_sum,
+    take_rows,
+)
 
 lengths = st.lists(st.integers(0, 30), min_size=1, max_size=40)
 
@@ -46,6 +56,19 @@ def test_buckets_hold_every_row_once_and_little_padding(values: list[int]) -> No
         assert torch.equal(torch.cat(flat)[segments.from_buckets], torch.arange(segments.total))
     shapes = [tuple(bucket.rows.shape) for bucket in segments.buckets]
     assert sum(count for count, _ in shapes) == sum(length > 0 for length in values) or shapes == [(1, 0)]
+
+
+@given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=20))
+def test_taken_rows_have_the_gradient_of_a_gather(count: int, places: list[int]) -> None:
+    """Sorted and added up segment by segment, as on a GPU, where index_select has other last bits every time."""
+    values = torch.randn(count, 3, dtype=torch.float64, requires_grad=True)
+    index = torch.tensor([place % count for place in places], dtype=torch.int64)
+    weights = torch.randn(len(index), 3, dtype=torch.float64)
+    taken = _TakeRows.apply(values, index)  # type: ignore[no-untyped-call]
+    assert torch.equal(taken, take_rows(values, index))
+    (found,) = torch.autograd.grad(taken, values, weights)
+    (expected,) = torch.autograd.grad(values.index_select(0, index), values, weights)
+    assert torch.allclose(found, expected, atol=1e-14)
 
 
 @given(lengths)

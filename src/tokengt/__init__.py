@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tokengt.attention import SoftmaxConfig as SoftmaxConfig
     from tokengt.batch import GraphBatch as GraphBatch
     from tokengt.block import EncoderConfig as EncoderConfig
+    from tokengt.data.node_tables import NodeFiles as NodeFiles
     from tokengt.graph import Graph as Graph
     from tokengt.inference import Predictor as Predictor
     from tokengt.inference import load as load
@@ -61,8 +62,10 @@ _HOMES = {
     "LaplacianIds": "tokengt.models.tokengt.identifiers",
     "NearOrthonormalIds": "tokengt.models.tokengt.identifiers",
     "NoIds": "tokengt.models.tokengt.identifiers",
+    "NodeFiles": "tokengt.data.node_tables",
     "OrfIds": "tokengt.models.tokengt.identifiers",
     "Predictor": "tokengt.inference",
+    "ProofHeads": "tokengt.models.tokengt.proof_heads",
     "RandomIds": "tokengt.models.tokengt.identifiers",
     "SoftmaxConfig": "tokengt.attention",
     "StructureConfig": "tokengt.models.tokengt.structure",
@@ -93,6 +96,7 @@ _ROOMS = (
     "accelerate",
     "attention",
     "data",
+    "explain",
     "interop",
     "models",
     "presets",

@@ -9,7 +9,7 @@ eigenvectors, and that travel with the batch (:mod:`tokengt.facts`).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -20,8 +20,12 @@ from tokengt.graph import NOTHING, Graph, check_alike
 from tokengt.level import Level as Level
 from tokengt.numbering import LocalIndex, narrowed
 from tokengt.ragged import Segments, to_device
+from tokengt.sparse import SparseRows, concatenated
 from tokengt.validation import checked_selection, describe_features, whole_number
 
+# Features of nodes may be sparse; all others are dense.
+Features = Tensor | SparseRows
+_Some = TypeVar("_Some", Tensor | None, Features | None)
 FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features", "graph_features")
 _MERGED = "merged edges"
 
@@ -39,7 +43,7 @@ class GraphBatch:
     """
 
     nodes: Segments
-    node_features: Shaped[Tensor, "nodes _"] | None
+    node_features: Shaped[Tensor, "nodes _"] | SparseRows | None
     edges: Segments
     edge_numbers: LocalIndex
     edge_features: Shaped[Tensor, "edges _"] | None
@@ -82,6 +86,31 @@ class GraphBatch:
         )
 
     @classmethod
+    def joined(cls, batches: Sequence["GraphBatch"]) -> "GraphBatch":
+        """The graphs of several batches on a CPU as one batch, in their order; facts and extras are left behind.
+
+        Integers may be as narrow as they are in each; otherwise the batches have the same fields, as those that were
+        read in the same way do.
+        """
+        nodes, edges, hyperedges, members = (
+            Segments.from_lengths(torch.cat([getattr(batch, name).host_lengths for batch in batches]))
+            for name in ("nodes", "edges", "hyperedges", "members")
+        )
+        edge_numbers = torch.cat([batch.edge_numbers.local for batch in batches], 1)
+        member_numbers = torch.cat([batch.member_numbers.local for batch in batches])
+        return _known(
+            {
+                **{name: _concatenate([getattr(batch, name) for batch in batches]) for name in FEATURE_FIELDS},
+                "nodes": nodes,
+                "edges": edges,
+                "edge_numbers": LocalIndex(edges, nodes, local=edge_numbers),
+                "hyperedges": hyperedges,
+                "members": members,
+                "member_numbers": LocalIndex(members.grouped(hyperedges), nodes, local=member_numbers),
+            }
+        )
+
+    @classmethod
     def from_packed(
         cls,
         *,
@@ -91,7 +120,7 @@ class GraphBatch:
         members: Segments,
         edge_index: Int[Tensor, "order edges"],
         hyperedge_nodes: Int[Tensor, " incidences"],
-        **features: Tensor | None,
+        **features: Tensor | SparseRows | None,
     ) -> "GraphBatch":
         """Graphs whose node numbers count over the whole batch, as PyG's do; nothing is checked."""
         return _known(
@@ -117,7 +146,7 @@ class GraphBatch:
         incidences = members.grouped(hyperedges)
         return _known(
             {
-                **{name: arrays.get(name) for name in FEATURE_FIELDS},
+                **{name: arrays.get(name, SparseRows.from_arrays(name, arrays)) for name in FEATURE_FIELDS},
                 "nodes": nodes,
                 "edges": edges,
                 "edge_numbers": LocalIndex(edges, nodes, local=arrays["edge_index"]),
@@ -135,6 +164,8 @@ class GraphBatch:
             "edge_index": self.edge_numbers.local,
             **{name: getattr(self, name) for name in FEATURE_FIELDS},
         }
+        if isinstance(self.node_features, SparseRows):
+            tensors |= {"node_features": None, **self.node_features.arrays("node_features")}
         if self.hyperedges.total:
             tensors |= {
                 "hyperedge_offsets": self.hyperedges.host,
@@ -201,7 +232,7 @@ class GraphBatch:
     def narrowed(self) -> "GraphBatch":
         """The same graphs as a store keeps them: in the narrowest integers that fit, floats in float32, no extras."""
         changed: dict[str, Any] = {
-            name: None if (features := getattr(self, name)) is None else narrowed(features) for name in FEATURE_FIELDS
+            name: None if (features := getattr(self, name)) is None else _narrowed(features) for name in FEATURE_FIELDS
         }
         if self.graph_features is not None:
             changed["graph_features"] = self.graph_features.float()
@@ -251,7 +282,7 @@ class GraphBatch:
         fact = self._fact(_bounds(name))
         if isinstance(fact, CategoryBounds):
             return fact.bounds.columns
-        return None if features is None else Bounds(features).columns
+        return None if features is None or isinstance(features, SparseRows) else Bounds(features).columns
 
     def with_graph_features(self, features: Float[Tensor, "graphs _"]) -> "GraphBatch":
         return replace(self, graph_features=features)
@@ -372,18 +403,25 @@ def _bounds(name: str) -> str:
     return f"bounds of {name}"
 
 
-def _concatenate(parts: list[Tensor | None]) -> Tensor | None:
+def _concatenate(parts: Sequence[Features | None]) -> Features | None:
     present = [part for part in parts if part is not None]
-    return torch.cat(present) if present else None
+    sparse = [part for part in present if isinstance(part, SparseRows)]
+    if sparse:
+        return concatenated(sparse)
+    return torch.cat([part for part in present if isinstance(part, Tensor)]) if present else None
 
 
-def _rows(features: Tensor | None, rows: Tensor) -> Tensor | None:
+def _narrowed(features: Features) -> Features:
+    return features.narrowed() if isinstance(features, SparseRows) else narrowed(features)
+
+
+def _rows(features: Features | None, rows: Tensor) -> Features | None:
     return None if features is None else features.index_select(0, rows)
 
 
-def _slice(features: Tensor | None, start: int, stop: int) -> Tensor | None:
+def _slice(features: _Some, start: int, stop: int) -> _Some:
     return None if features is None else features[start:stop]
 
 
-def _moved(features: Tensor | None, device: torch.device | str) -> Tensor | None:
+def _moved(features: Features | None, device: torch.device | str) -> Features | None:
     return None if features is None else features.to(device)

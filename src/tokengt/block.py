@@ -1,7 +1,7 @@
 """One block of the Transformer: PreLN attention and MLP over packed sequences of tokens."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention, SoftmaxConfig
 from tokengt.dropout import Dropout
 from tokengt.ragged import Segments
+from tokengt.recomputing import recomputed
+
+BasisScale = Literal["sum", "mean"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class EncoderConfig:
         norm: LayerNorm before each branch; the paper's proofs have none.
         activation: activation of the MLP.
         sparse_basis_residual: after each block, every row adds the rows linked to it (the sparse equivariant basis).
+        sparse_basis_scale: "sum" adds all of them up, as the paper's equation does; "mean" adds their mean, as a head
+            of attention would that shows this basis, whose rows sum to one. A sum of many rows drowns the row that it
+            is added to.
         incidence: "alternate" masks the first block, the third, and so on: there a token attends only to tokens that
             share a mark with it, and to those without marks, which attend to all. TokenGT gives every token its two
             endpoints as marks, and special tokens none. "never" masks no block.
@@ -55,6 +61,7 @@ class EncoderConfig:
     activation: Literal["gelu", "relu"] = "gelu"
     sparse_basis_residual: bool = False
     incidence: Literal["never", "alternate"] = field(default="never", metadata={"late": True})
+    sparse_basis_scale: BasisScale = field(default="sum", metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.num_layers < 0 or self.num_heads < 1:
@@ -70,6 +77,8 @@ class EncoderConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
         if self.activation not in ("gelu", "relu"):
             raise ValueError(f"activation is {self.activation!r}; expected 'gelu' or 'relu'")
+        if self.sparse_basis_scale not in get_args(BasisScale):
+            raise ValueError(f"sparse_basis_scale is {self.sparse_basis_scale!r}; expected 'sum' or 'mean'")
         if self.incidence not in ("never", "alternate"):
             raise ValueError(f"incidence is {self.incidence!r}; expected 'never' or 'alternate'")
 
@@ -79,6 +88,18 @@ class EncoderConfig:
             raise ValueError(f"dim {dim} is no multiple of num_heads {self.num_heads}; set head_dim")
         head_dim = self.head_dim or dim // self.num_heads
         return head_dim, self.value_dim or head_dim
+
+    def activation_bytes(self, dim: int, itemsize: int) -> int:
+        """About how many bytes per token training keeps of all blocks, where products are ``itemsize`` bytes wide.
+
+        Per block: the two rows that norms read, in full precision; what products and activations read (two normed rows,
+        queries, keys and values, what was attended to, the MLP's hidden row twice); and the masks of dropout.
+        """
+        key, value = self.head_widths(dim)
+        hidden = self.mlp_dim or 4 * dim
+        read = 2 * dim + self.num_heads * (2 * key + 2 * value) + 2 * hidden
+        masks = 2 * dim * (self.residual_dropout > 0) + hidden * (self.mlp_dropout > 0)
+        return self.num_layers * (8 * dim + itemsize * (read + masks))
 
 
 def path_factor(
@@ -120,7 +141,10 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """H = X + MSA(norm(X)), then H + MLP(norm(H))."""
+    """H = X + MSA(norm(X)), then H + MLP(norm(H)).
+
+    ``recompute``: what is inside either of the two is computed again for the gradient, and not kept.
+    """
 
     drop_rate: Tensor
 
@@ -133,6 +157,7 @@ class Block(nn.Module):
         self.mlp = Mlp(dim, config)
         self.dropout = Dropout(config.residual_dropout)
         self.drops = drop_rate > 0
+        self.recompute = False
         # The rate is a tensor, so that blocks differ in their tensors alone and code generated for one serves them all.
         self.register_buffer("drop_rate", torch.tensor(drop_rate), persistent=False)
 
@@ -140,8 +165,20 @@ class Block(nn.Module):
         self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None = None
     ) -> Float[Tensor, "_ dim"]:
         """All rows, or only those at ``rows``: these attend to all tokens, and the other rows are not computed."""
+        h = recomputed(self.attend, x, plan, rows, on=self.recompute)
+        return recomputed(self.transform, h, plan, rows, on=self.recompute)
+
+    def attend(
+        self, x: Float[Tensor, "tokens dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "_ dim"]:
+        """H = X + MSA(norm(X))."""
         attended = self.attention(self.attention_norm(x), plan, rows)
-        h = (x if rows is None else x.index_select(0, rows)) + self.dropped(attended, plan.segments, rows)
+        return (x if rows is None else x.index_select(0, rows)) + self.dropped(attended, plan.segments, rows)
+
+    def transform(
+        self, h: Float[Tensor, "rows dim"], plan: AttentionPlan, rows: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "rows dim"]:
+        """H + MLP(norm(H))."""
         return h + self.dropped(self.mlp(self.mlp_norm(h)), plan.segments, rows)
 
     def dropped(

@@ -22,6 +22,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from tokengt.ragged import Segments
+from tokengt.sparse import SparseRows
 from tokengt.validation import (
     MAX_ORDER,
     check_distinct,
@@ -29,6 +30,7 @@ from tokengt.validation import (
     check_offsets,
     checked_features,
     checked_members,
+    checked_node_features,
     common_device,
     count_nodes,
     describe_features,
@@ -42,7 +44,8 @@ class Graph:
     """One graph or hypergraph.
 
     Args:
-        node_features: [n, columns] integers (categories) or [n, width] floats; None for a graph without.
+        node_features: [n, columns] integers (categories) or [n, width] floats, which may be sparse (one of PyTorch's
+            sparse tensors, or :class:`~tokengt.sparse.SparseRows`); None for a graph without.
         edge_index: [2, E] integers, or [k, E] for ordered k-tuples; None for no edges.
         edge_features: [E, ...] like ``node_features``.
         num_nodes: needed only when there are no node features.
@@ -57,7 +60,7 @@ class Graph:
     """
 
     num_nodes: int
-    node_features: Shaped[Tensor, "nodes _"] | None
+    node_features: Shaped[Tensor, "nodes _"] | SparseRows | None
     edge_index: Int[Tensor, "order edges"]
     edge_features: Shaped[Tensor, "edges _"] | None
     hyperedge_nodes: Int[Tensor, " incidences"]
@@ -68,7 +71,7 @@ class Graph:
 
     def __init__(
         self,
-        node_features: Tensor | None = None,
+        node_features: Tensor | SparseRows | None = None,
         edge_index: Tensor | None = None,
         edge_features: Tensor | None = None,
         *,
@@ -79,6 +82,8 @@ class Graph:
         graph_features: Tensor | None = None,
         extras: Mapping[str, Any] = NOTHING,
     ) -> None:
+        if isinstance(node_features, Tensor) and node_features.layout != torch.strided and node_features.ndim == 2:
+            node_features = SparseRows.from_torch(node_features)
         device = common_device(
             node_features=node_features,
             edge_index=edge_index,
@@ -102,7 +107,7 @@ class Graph:
             check_distinct(hyperedge_nodes, hyperedge_offsets, nodes)
         fields: dict[str, Any] = {
             "num_nodes": nodes,
-            "node_features": checked_features("node_features", node_features, nodes),
+            "node_features": checked_node_features(node_features, nodes),
             "edge_index": index.long(),
             "edge_features": checked_features("edge_features", edge_features, index.shape[1]),
             "hyperedge_nodes": hyperedge_nodes.long(),
@@ -121,7 +126,7 @@ class Graph:
     def from_hyperedges(
         cls,
         hyperedges: Sequence[Sequence[int]],
-        node_features: Tensor | None = None,
+        node_features: Tensor | SparseRows | None = None,
         hyperedge_features: Tensor | None = None,
         *,
         num_nodes: int | None = None,

@@ -16,7 +16,7 @@ from tokengt.models.graphormer import GraphormerConfig
 from tokengt.models.grpe import GrpeConfig
 from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig, MessagePassingConfig
 from tokengt.models.tokengt.heads import HeadConfig
-from tokengt.models.tokengt.identifiers import LaplacianIds, NoIds, OrfIds
+from tokengt.models.tokengt.identifiers import LaplacianIds, NearOrthonormalIds, NoIds, OrfIds
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.structure import StructureConfig
 from tokengt.models.tokengt.tokens import TokensConfig
@@ -102,9 +102,10 @@ def small() -> TokenGTConfig:
 def walks(*, large: bool = False) -> TokenGTConfig:
     """A plain encoder with stronger inputs: random walks on nodes and bonds and degrees beside Laplacian identifiers.
 
-    12 layers x 64 for ten thousand graphs of the size of ZINC's, below 500,000 parameters; ``large`` is 10 x 256 for a
-    hundred thousand and more, such as QM9's. The regularisers of the small one are those of plain encoders that
-    learned ZINC for thousands of epochs.
+    Every other block attends between tokens that share a node. 12 layers x 64 for ten thousand graphs of the size of
+    ZINC's, below 500,000 parameters; ``large`` is 10 x 256 for a hundred thousand and more, such as QM9's. The
+    regularisers of the small one are those of plain encoders that learned ZINC for thousands of epochs. What each of
+    these choices brings was measured on ZINC (results/LOG.md).
     """
     return TokenGTConfig(
         dim=256 if large else 64,
@@ -118,8 +119,38 @@ def walks(*, large: bool = False) -> TokenGTConfig:
             attention=SoftmaxConfig(dropout=0.1 if large else 0.2),
             drop_path=0.1,
             input_norm=True,
+            incidence="alternate",
         ),
         head=HeadConfig(mlp=True),
+    )
+
+
+def nodes(*, large: bool = False, exact: bool = False, inductive: bool = False) -> TokenGTConfig:
+    """For the nodes of one graph: FAVOR+, one token per undirected edge, eigenvectors of both ends, sparse basis.
+
+    2 layers x 64 for a laptop, 256 wide if ``large``; ``exact`` attends by softmax, for a small graph. Signs of
+    eigenvectors are fixed when it is fitted to one graph, so that it knows where each node lies in it; eigenvectors of
+    another graph would say something else. ``inductive`` is for predicting other graphs than the one it is trained on:
+    its identifiers are random signs, new ones at every step, and edges read their nodes as well.
+    """
+    dim = 256 if large else 64
+    return TokenGTConfig(
+        dim=dim,
+        tokens=TokensConfig(layout="undirected", graph_token=False, feature_dropout=0.5),
+        identifiers=NearOrthonormalIds(dim=64) if inductive else LaplacianIds(dim=64, which="both_ends"),
+        sparse_basis="both" if inductive else "nodes",
+        encoder=EncoderConfig(
+            num_layers=2,
+            num_heads=4,
+            mlp_dim=2 * dim,
+            attention=SoftmaxConfig() if exact else FavorConfig(),
+            mlp_dropout=0.3,
+            residual_dropout=0.3,
+            input_norm=True,
+            sparse_basis_residual=True,
+            sparse_basis_scale="mean",
+        ),
+        head=HeadConfig(level="node"),
     )
 
 
@@ -216,6 +247,9 @@ def gps(paper: bool = False) -> GpsConfig:
     return GpsConfig(dim=384, num_layers=10, num_heads=16, **_molecules())
 
 
+# Those that are chosen by themselves where all labels are of the nodes of one graph.
+NODES, NODES_EXACT = "nodes", "nodes-exact"
+NODE_PRESETS = (NODES, NODES_EXACT)
 # What `tokengt train --preset` takes. A name that ends in -paper is the model of a paper in its published size, and the
 # name without it a model of this kind for a laptop. Presets of a single experiment, such as basis(), are not offered.
 PRESETS: dict[str, Callable[[], ModelConfig]] = {
@@ -226,6 +260,10 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "regression-lap": lambda: regression("laplacian"),
     "regression-orf": lambda: regression("orf"),
     "regression-performer": regression_performer,
+    NODES: nodes,
+    NODES_EXACT: partial(nodes, exact=True),
+    "nodes-large": partial(nodes, large=True),
+    "nodes-inductive": partial(nodes, inductive=True),
     "transformer": lambda: without_identifiers(small()),
     "gcn": partial(message_passing, "gcn"),
     "gcn-vn": partial(message_passing, "gcn", virtual_node=True),

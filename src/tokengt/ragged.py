@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # The shortest sequence of a bucket has at least this share of the longest one's length. On a CPU padding costs time, so
 # buckets are tight; on a GPU every bucket is one more launch, so they are wider.
@@ -337,6 +338,35 @@ def interleave(parts: Sequence[Segments]) -> tuple[Segments, list[Int[Tensor, " 
         rows.append(part.placed(start))
         start = start + part.lengths
     return together, rows
+
+
+def take_rows(values: Float[Tensor, "rows dim"], index: Int[Tensor, " taken"]) -> Float[Tensor, "taken dim"]:
+    """``values[index]``, whose gradient has the same bits every time on a GPU too.
+
+    There the gradient of ``index_select`` adds rows in the order in which they happen to come.
+    """
+    if not values.is_cuda:
+        return values.index_select(0, index)
+    taken: Tensor = _TakeRows.apply(values, index)  # type: ignore[no-untyped-call]
+    return taken
+
+
+class _TakeRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.rows = len(values)
+        return values.index_select(0, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        ordered, order = torch.sort(index, stable=True)
+        offsets = torch.searchsorted(ordered, torch.arange(ctx.rows + 1, device=index.device))
+        # Added up in float32 at least: a row may be taken many times.
+        exact = grad.index_select(0, order).to(torch.promote_types(grad.dtype, torch.float32))
+        return torch.segment_reduce(exact, "sum", offsets=offsets, unsafe=True).to(grad.dtype), None
 
 
 def segment_sum(values: Float[Tensor, "rows dim"], segments: Segments) -> Float[Tensor, "segments dim"]:

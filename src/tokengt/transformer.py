@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float, Int, Int32
 from torch import Tensor, nn
 
 from tokengt.attention import AttentionConfig, AttentionPlan, MultiheadAttention, refuse_large_maps
-from tokengt.block import Block, EncoderConfig
+from tokengt.block import BasisScale, Block, EncoderConfig
 from tokengt.dropout import Dropout
 from tokengt.ragged import Segments
+from tokengt.sparse import SparseRows, sparse_product
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,10 +21,23 @@ class RowLinks:
     sources: Int[Tensor, " links"]
     targets: Int[Tensor, " links"]
 
+    def matrix(self, rows: int, scale: BasisScale = "sum") -> SparseRows:
+        """B, whose product with ``rows`` rows is what is added to each: B_ts = 1 for a link s -> t ("sum").
 
-def add_linked_rows(x: Float[Tensor, "tokens dim"], links: RowLinks) -> Float[Tensor, "tokens dim"]:
-    """x_t + sum of x_s over all links s -> t: the sparse equivariant basis of the paper's last experiment."""
-    return x.index_add(0, links.targets, x.index_select(0, links.sources))
+        With "mean", every row of B is divided by its sum, so that it is a row of attention weights.
+        """
+        counts = torch.bincount(self.targets, minlength=rows)
+        order = torch.argsort(self.targets, stable=True)
+        weights = torch.ones(len(order), device=counts.device)
+        if scale == "mean":
+            weights = counts.index_select(0, self.targets.index_select(0, order)).float().reciprocal()
+        entries = Segments.from_lengths(counts.cpu(), counts.device)
+        return SparseRows(entries, self.sources.index_select(0, order).int(), weights, rows)
+
+
+def add_linked_rows(x: Float[Tensor, "tokens dim"], links: SparseRows) -> Float[Tensor, "tokens dim"]:
+    """X + B X, the sparse equivariant basis of the paper's last experiment; B as :meth:`RowLinks.matrix` makes it."""
+    return x + sparse_product(links, x)
 
 
 class Encoder(nn.Module):
@@ -65,18 +80,24 @@ class Encoder(nn.Module):
         after every block where the config has the sparse basis.
         """
         plan = sequences if isinstance(sequences, AttentionPlan) else self.plan(sequences)
-        links = links if self.config.sparse_basis_residual else None
+        linked = self.linked(links, len(x))
         x = self.enter(x)
         for layer, block in enumerate(self.blocks, 1):
-            if layer == len(self.blocks) and links is None:
+            if layer == len(self.blocks) and linked is None:
                 # No later block attends to the other rows, so the last one computes only those that are asked for.
                 x, rows = block(x, plan, rows), None
             else:
                 x = block(x, plan)
-            if links is not None:
-                x = add_linked_rows(x, links)
+            if linked is not None:
+                x = add_linked_rows(x, linked)
         out: Tensor = self.final_norm(x if rows is None else x.index_select(0, rows))
         return out
+
+    def linked(self, links: RowLinks | None, rows: int) -> SparseRows | None:
+        """What is added after every block; None where the config has no sparse basis."""
+        if links is None or not self.config.sparse_basis_residual:
+            return None
+        return links.matrix(rows, self.config.sparse_basis_scale)
 
     def enter(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
         """What is done to tokens before the first block."""
@@ -97,14 +118,20 @@ class Encoder(nn.Module):
     ) -> Iterator[tuple[MultiheadAttention, Float[Tensor, "tokens dim"]]]:
         """The attention of every layer with the rows that it is given, one layer after another."""
         plan = sequences if isinstance(sequences, AttentionPlan) else self.plan(sequences)
-        links = links if self.config.sparse_basis_residual else None
+        linked = self.linked(links, len(x))
         x = self.enter(x)
         for block in self.blocks:
             assert isinstance(block, Block)
             yield block.attention, block.attention_norm(x)
             x = block(x, plan)
-            if links is not None:
-                x = add_linked_rows(x, links)
+            if linked is not None:
+                x = add_linked_rows(x, linked)
+
+    def set_recompute(self, on: bool) -> None:
+        """Whether activations inside blocks are computed again for the gradient instead of kept."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.recompute = on
 
     def configure_attention(self, config: AttentionConfig) -> None:
         """Switch every block's attention kernel, weights unchanged."""

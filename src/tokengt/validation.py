@@ -7,13 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokengt.sparse import SparseRows
+
 # Tuples of more entries have thousands of equality patterns; an index of so many rows is more likely a transposed one.
 MAX_ORDER = 8
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-def count_nodes(features: Tensor | None, num_nodes: int | None) -> int:
+def count_nodes(features: Tensor | SparseRows | None, num_nodes: int | None) -> int:
     if num_nodes is not None and whole_number(num_nodes) is None:
         raise ValueError(f"num_nodes is {num_nodes!r}; expected a whole number")
     if features is None and num_nodes is None:
@@ -26,11 +28,11 @@ def count_nodes(features: Tensor | None, num_nodes: int | None) -> int:
     return int(rows)
 
 
-def common_device(**tensors: Tensor | None) -> torch.device:
+def common_device(**tensors: Tensor | SparseRows | None) -> torch.device:
     """The one device of all tensors; an argument that is no tensor is refused by name."""
     devices = set()
     for field, tensor in tensors.items():
-        if isinstance(tensor, Tensor):
+        if isinstance(tensor, Tensor | SparseRows):
             devices.add(tensor.device)
         elif tensor is not None:
             raise ValueError(f"{field} must be a torch.Tensor, got {type(tensor).__name__}")
@@ -111,9 +113,32 @@ def checked_selection(index: Sequence[int] | Tensor, graphs: int) -> Tensor:
     return chosen.long() if low >= 0 else chosen.long().remainder(graphs)
 
 
+def checked_node_features(features: Tensor | SparseRows | None, rows: int) -> Tensor | SparseRows | None:
+    """Features of nodes, which may be sparse."""
+    if not isinstance(features, SparseRows):
+        return checked_features("node_features", features, rows)
+    if len(features) != rows:
+        raise ValueError(f"node_features has {len(features)} rows; expected {rows}")
+    low, high = torch.aminmax(features.columns) if len(features.columns) else (0, -1)
+    if int(low) < 0 or int(high) >= features.width:
+        wrong = int(low) if int(low) < 0 else int(high)
+        raise ValueError(f"node_features names column {wrong}; expected 0 to {features.width - 1}")
+    finite = torch.isfinite(features.values)
+    if not bool(finite.all()):
+        place = int(torch.nonzero(~finite)[0])
+        row = int(torch.searchsorted(features.entries.host, place, right=True)) - 1
+        raise ValueError(
+            f"node_features row {row}, column {int(features.columns[place])} is {float(features.values[place])}; "
+            "expected a finite number"
+        )
+    return features
+
+
 def checked_features(field: str, features: Tensor | None, rows: int) -> Tensor | None:
     if features is None:
         return None
+    if features.layout != torch.strided:
+        raise ValueError(f"{field} is a sparse tensor; expected a dense one: only node_features may be sparse")
     if features.dtype not in INTEGERS + _FLOATS:
         raise ValueError(f"{field} must hold integers (categories) or floats, got {_dtype(features)}")
     if features.ndim != 2:
@@ -129,9 +154,11 @@ def checked_features(field: str, features: Tensor | None, rows: int) -> Tensor |
     return features
 
 
-def describe_features(features: Tensor | None) -> str:
+def describe_features(features: Tensor | SparseRows | None) -> str:
     if features is None:
         return "none"
+    if isinstance(features, SparseRows):
+        return f"{features.width} floats (sparse {_dtype(features.values)})"
     kind = "floats" if features.is_floating_point() else "categories"
     return f"{features.shape[1]} {kind} ({_dtype(features)})"
 

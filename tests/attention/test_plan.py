@@ -58,11 +58,12 @@ def test_auto_takes_the_kernels_on_a_gpu_where_they_work_and_fit(monkeypatch: py
         return plan.tiles is not None
 
     assert taken(1)
-    assert taken(512)
+    longest = plan.LONGEST_TILED[32]
+    assert taken(longest)
     assert taken(45, dtype=torch.float32)
-    assert taken(513, *[45] * 200)
-    assert not taken(513)
-    assert not taken(4000, *[45] * 200)
+    assert taken(longest + 1, *[45] * 200)
+    assert not taken(longest + 1)
+    assert not taken(8000, *[45] * 200)
     assert not taken(0)
     assert not taken(45, dtype=torch.float64)
     assert not taken(45, width=129)

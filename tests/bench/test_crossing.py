@@ -1,6 +1,8 @@
 """Where our kernels stop being the faster ones: read off rows worked out by hand."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,3 +93,10 @@ def test_the_way_through_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(took > 0 for row in found for took in row["milliseconds"].values())
     assert {row["heads"] for row in found} == {4}
     assert crossing.usual_length(Segments.from_lengths(torch.tensor([2, 4]))) == 20 / 6
+
+
+def test_widths_of_an_earlier_call_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "crossing.json"
+    assert crossing.kept_rows(file, [24]) == []
+    file.write_text(json.dumps({"rows": [*rows([1], [2]), *rows([1], [2], width=32)]}))
+    assert crossing.kept_rows(file, [24, 64]) == rows([1], [2], width=32)

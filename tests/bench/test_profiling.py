@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tokengt.bench.profiling import KINDS, REST, breakdown, kind_of, synchronisations
+from tokengt.bench.profiling import KINDS, REST, allocated_at_most, breakdown, kind_of, synchronisations
 
 CPU = torch.device("cpu")
 
@@ -80,3 +80,17 @@ def test_a_breakdown_adds_up_to_the_step() -> None:
 
 def test_a_cpu_has_nothing_to_wait_for() -> None:
     assert synchronisations(lambda: None, CPU) is None
+
+
+def test_memory_of_a_cpu_is_counted_at_its_fullest() -> None:
+    """Three tensors of four million bytes at most, the first of four being freed before the last is made."""
+
+    def work() -> None:
+        first = torch.zeros(1000, 1000)
+        second = first + 1
+        del first
+        third = second * 2
+        assert float((third @ second).sum()) > 0
+
+    assert 12_000_000 <= allocated_at_most(work) < 12_100_000
+    assert allocated_at_most(lambda: None) == 0

@@ -23,7 +23,7 @@ from tokengt.experiments.basis.settings import Input
 from tokengt.experiments.basis.training import GroupShare, basis_loss, batches, train
 from tokengt.interop.networkx import to_networkx
 from tokengt.models.tokengt.scores import FirstBlockScores, dropped_and_normed
-from tokengt.structure.tuples import growth_strings
+from tokengt.structure.patterns import growth_strings
 from tokengt.theory.partitions import pattern_of
 
 

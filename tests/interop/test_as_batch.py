@@ -139,7 +139,7 @@ def _put(key: str, place: tuple[int, int], value: float):
         (_set("x", lambda b: b.x[:, :, None]), r"^node_features must have shape \[6, columns\], got \[6, 2, 1\]"),
         (_set("x", lambda b: b.x[:5]), "ptr and batch must agree and share out all 5 nodes"),
         (_set("x", lambda b: b.x.numpy()), "x must be a dense tensor, got ndarray"),
-        (_set("x", lambda b: b.x.to_sparse()), "x must be a dense tensor"),
+        (_set("edge_attr", lambda b: b.edge_attr.to_sparse()), "edge_attr must be a dense tensor"),
         (_set("edge_attr", lambda b: b.edge_attr[:4]), "^edge_features has 4 rows; expected 5"),
         (_set("batch", torch.tensor([0, 0, 1, 1, 2, 2])), "ptr and batch must agree"),
         (_set("ptr", torch.tensor([0, 3, 3, 6])), "^graph 1: the graph is empty"),

@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.effects import kept_bytes
 from tests.graphs import random_graph
 from tests.training.stores import graph_store, molecule_store, ring
 from tokengt import FeatureSpec, Graph, GraphBatch
 from tokengt.config import to_dict
+from tokengt.data.store import Store
 from tokengt.models.kinds import load_model
 from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig, MessagePassing, MessagePassingConfig
-from tokengt.models.message_passing.rounds import GcnRound, gat_round
+from tokengt.models.message_passing.rounds import GcnRound, GinRound, Joined, gat_round
 from tokengt.models.message_passing.virtual_node import VirtualNode
 from tokengt.presets import PRESETS, message_passing
 from tokengt.ragged import Segments
@@ -58,7 +60,8 @@ def test_one_round_of_a_gin_by_hand() -> None:
     states = wide([1.0, -1.0, 2.0, 0.0], [0.5, 0.5, -3.0, 1.0], [2.0, 0.0, 0.0, -1.0])
     sums = torch.stack([states[[1, 2]].relu().sum(0), states[[0, 2]].relu().sum(0), states[[0, 1]].relu().sum(0)])
     expected = layer.norm(layer.conv.nn(states + sums))
-    assert torch.allclose(layer(states, store.graphs), expected, atol=1e-12)
+    joined = Joined(store.graphs.edge_index, 3)
+    assert torch.allclose(layer(states, store.graphs, joined), expected, atol=1e-12)
 
 
 def test_one_round_of_a_gcn_by_hand() -> None:
@@ -72,6 +75,52 @@ def test_one_round_of_a_gcn_by_hand() -> None:
     # W h + b is 3, -1, 21; the second edge cancels its message, and ReLU the second node's own.
     out = layer(wide([1.0], [-1.0], [10.0]), index, wide([10.0], [-5.0], [0.5]))
     torch.testing.assert_close(out, wide([3.5], [(13 + 0 + 21.5) / 2], [21.5]))
+
+
+@pytest.mark.parametrize("make", [lambda: GinRound(3, 5), lambda: GcnRound(3)], ids=["gin", "gcn"])
+@pytest.mark.parametrize("edges", [0, 1, 12])
+def test_edges_without_features_are_summed_as_edges_of_zeros_are(make: Any, edges: int) -> None:
+    """Self-loops and repeated edges included; values and gradients."""
+    layer = make().double().eval()
+    index = torch.randint(0, 5, (2, edges), generator=torch.Generator().manual_seed(edges))
+    states = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    short = layer.without_features(states, Joined(index, 5))
+    long = layer(states, index, torch.zeros(edges, 3, dtype=torch.float64))
+    torch.testing.assert_close(short, long)
+    slope = torch.randn_like(long)
+    of_short, of_long = (
+        torch.autograd.grad(out, [states, *layer.parameters()], slope, allow_unused=True) for out in (short, long)
+    )
+    torch.testing.assert_close(of_short, of_long)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_step_keeps_is_near_its_estimate(kind: type[MessagePassingConfig]) -> None:
+    store = graph_store([random_graph(600, 4000, 1)], "node")
+    store = replace(store, graphs=replace(store.graphs, edge_features=None))
+    model = kind(dim=32, num_layers=3, dropout=0.5).fit(store, 2).build().train()
+    estimate = model.config.step_bytes(store.graphs, torch.tensor([0]), 4)
+    kept = kept_bytes(model, lambda: model(store.graphs))
+    assert 0.6 < kept / estimate < 1.5, f"kept {kept:,}, estimated {estimate:,}"
+
+
+def test_a_gat_computes_its_rounds_again_with_the_same_gradients() -> None:
+    store = graph_store([random_graph(30, 90, 1)], "node")
+    kept, again = (_built(GatConfig(dim=8, num_layers=2, dropout=0.3), store) for _ in range(2))
+    assert again.set_recompute(True)
+    for model in (kept, again):
+        torch.manual_seed(3)
+        model(store.graphs).square().sum().backward()
+    for one, other in zip(kept.parameters(), again.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None)
+        assert one.grad is None or torch.equal(one.grad, other.grad)
+    assert all(torch.equal(a, b) for a, b in zip(kept.buffers(), again.buffers(), strict=True))
+    assert not _built(GinConfig(dim=8, num_layers=2), store).set_recompute(True)
+
+
+def _built(config: MessagePassingConfig, store: Store) -> MessagePassing:
+    torch.manual_seed(1)
+    return config.fit(store, 2).build().train()
 
 
 def test_one_round_of_a_gat_by_hand() -> None:

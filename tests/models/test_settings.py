@@ -16,7 +16,7 @@ from tests import test_encoder_settings
 from tests.attention import test_settings as attention_settings
 from tests.effects import Effects, assert_dropped, set_all, with_inner
 from tests.graphs import odd_graphs, random_graph, small_model, tokens_config
-from tests.models import test_baseline_settings, test_rival_settings, test_structure
+from tests.models import test_baseline_settings, test_proof_heads, test_rival_settings, test_structure
 from tokengt import (
     EncoderConfig,
     FeatureSpec,
@@ -27,6 +27,7 @@ from tokengt import (
     LaplacianIds,
     NoIds,
     OrfIds,
+    ProofHeads,
     StructureConfig,
     TokenGT,
     TokenGTConfig,
@@ -48,8 +49,8 @@ def test_every_setting_here_has_a_test_of_its_effect() -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"own"}))  # A user's own module has no settings of ours.
 def test_every_config_of_every_model_is_walked_over(kind: str) -> None:
-    others = (test_encoder_settings, attention_settings, test_structure, test_baseline_settings, test_rival_settings)
-    files = (effects, *(other.effects for other in others))
+    ours = (test_encoder_settings, attention_settings, test_structure, test_proof_heads)
+    files = (effects, *(other.effects for other in (*ours, test_baseline_settings, test_rival_settings)))
     assert set(with_inner(KINDS[kind])) <= {config for file in files for config in file.asserted}
 
 
@@ -63,6 +64,16 @@ def test_dim_is_the_width_of_a_token() -> None:
         assert model.embedding_width == dim
 
 
+@effects.of(TokenGTConfig, "proof_heads")
+def test_proof_heads_are_where_weights_begin_and_nothing_else() -> None:
+    """What the weights are is worked out in test_proof_heads.py; with those of another model it is that model."""
+    plain, begun = (TokenGT(TokenGTConfig(proof_heads=each)).eval() for each in (ProofHeads(), ProofHeads(2)))
+    graph = Graph(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    assert not torch.equal(plain(graph), begun(graph))
+    begun.load_state_dict(plain.state_dict())
+    assert torch.equal(plain(graph), begun(graph))
+
+
 @effects.of(TokenGTConfig, "structure")
 def test_structure_adds_to_the_tokens_and_to_nothing_else() -> None:
     """What it adds is worked out in test_structure.py."""
@@ -72,6 +83,22 @@ def test_structure_adds_to_the_tokens_and_to_nothing_else() -> None:
     set_all(richer.tokenizer.structure, 0.0)
     plain.load_state_dict(richer.state_dict(), strict=False)
     assert torch.equal(richer(batch), plain(batch))
+
+
+@effects.of(TokenGTConfig, "sparse_basis")
+def test_edges_read_their_nodes_in_the_larger_sparse_basis() -> None:
+    """Which tokens read which is worked out in test_tokens.py; without blocks' own work, what they read shows."""
+    graph = Graph(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
+    for basis, reads in (("nodes", False), ("both", True)):
+        encoder = EncoderConfig(1, 2, norm=False, final_norm=False, sparse_basis_residual=True)
+        model = TokenGT(TokenGTConfig(dim=4, encoder=encoder, sparse_basis=basis, identifiers=LaplacianIds(2)))
+        model.eval()
+        set_all(model.encoder, 0.0)
+        start = model._tokens(GraphBatch.collate([graph]), None, None, 0)[0]
+        first, second = start.nodes
+        edge = start.edges[0]
+        torch.testing.assert_close(model.encode(graph).nodes, torch.stack([first + edge, second]))
+        torch.testing.assert_close(model.encode(graph).edges[0], edge + first + second if reads else edge)
 
 
 @effects.of(TokenGTConfig, "tokens", "identifiers", "encoder", "head")

@@ -11,7 +11,8 @@ from tokengt.models.features import multi_hot
 from tokengt.models.tokengt.identifiers import Identifiers, identifiers_of_kind, identify
 from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokenKind
 from tokengt.structure.laplacian import laplacian_fact
-from tokengt.structure.tuples import bell_number, equality_patterns, growth_strings, merge_directions, with_merged_edges
+from tokengt.structure.patterns import bell_number, growth_strings
+from tokengt.structure.tuples import equality_patterns, merge_directions, with_merged_edges
 
 DIM, ID = 7, 4
 
@@ -238,6 +239,28 @@ def test_rows_of_the_sparse_equivariant_basis() -> None:
     hyper, tokens, _ = tokenize(Graph.from_hyperedges([[0, 2]], num_nodes=3), TokensConfig(hyperedges=True))
     sources, targets = hyper.incident_rows(GraphBatch.collate([Graph.from_hyperedges([[0, 2]], num_nodes=3)]), tokens)
     assert list(zip(sources.tolist(), targets.tolist(), strict=True)) == [(4, 1), (4, 3)]
+
+
+def test_edges_read_their_nodes_in_the_larger_basis() -> None:
+    """Beside the links above, X_ij receives X_ii and X_jj; a self-loop its one node, a hyperedge all of its nodes."""
+    graph = Graph(edge_index=torch.tensor([[0, 0, 1, 2], [1, 2, 0, 2]]), num_nodes=3)
+    tokenizer, tokens, _ = tokenize(graph, TokensConfig())
+    batch = GraphBatch.collate([graph])
+    assert _links(tokenizer.linked_rows(batch, tokens, "nodes")) == _links(tokenizer.incident_rows(batch, tokens))
+    back = {(1, 4), (2, 4), (1, 5), (3, 5), (2, 6), (1, 6), (3, 7)}
+    assert _links(tokenizer.linked_rows(batch, tokens, "both")) == sorted({(4, 1), (5, 1), (6, 2)} | back)
+    pooled, tokens, _ = tokenize(graph, TokensConfig(layout="undirected"))
+    both = {(4, 1), (4, 2), (5, 1), (5, 3)}
+    wanted = both | {(node, edge) for edge, node in both} | {(3, 6)}
+    assert _links(pooled.linked_rows(batch, tokens, "both")) == sorted(wanted)
+    hypergraph = Graph.from_hyperedges([[0, 2]], num_nodes=3)
+    hyper, tokens, _ = tokenize(hypergraph, TokensConfig(hyperedges=True))
+    links = hyper.linked_rows(GraphBatch.collate([hypergraph]), tokens, "both")
+    assert _links(links) == [(1, 4), (3, 4), (4, 1), (4, 3)]
+
+
+def _links(rows: tuple[torch.Tensor, torch.Tensor]) -> list[tuple[int, int]]:
+    return sorted(zip(*(part.tolist() for part in rows), strict=True))
 
 
 def test_for_batch_reads_the_data() -> None:

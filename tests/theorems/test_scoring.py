@@ -5,13 +5,13 @@ from itertools import product
 import pytest
 import torch
 
+from tokengt.structure.patterns import equality_sign
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.construction.lemma import query_key_weights
 from tokengt.theory.construction.measure import augmented_tokens, orthonormal_ids, property_1_gap
 from tokengt.theory.partitions import pattern_of, patterns
 from tokengt.theory.scoring import (
     TypeKind,
-    equality_sign,
     largest_score,
     pattern_score,
     type_identifiers,

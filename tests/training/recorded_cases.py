@@ -36,6 +36,7 @@ from tokengt.training.parts import Parts, cut
 from tokengt.training.processes import DeviceConfig, make_fabric
 from tokengt.training.progress import Progress
 from tokengt.training.tasks import Task
+from tokengt.training.validation import set_training
 
 TASK = Task("regression", ("y",))
 COUNT, TRAINED = 176, 160
@@ -230,7 +231,7 @@ def gradients(subject: Trainer, rounds: int) -> list[Tensor]:
     """Those of the last of three steps, taken so often at a rate of 0: nothing learns, and recordings are replayed."""
     steps = subject._steps_of(0)[:3]
     for _ in range(rounds):
-        subject._train_mode()
+        set_training(subject.forward, subject.model)
         for _ in subject.take(steps, [0.0] * len(steps)):
             subject.state.step += 1
     return [parameter.grad.clone() for parameter in subject.parameters if parameter.grad is not None]
@@ -290,7 +291,7 @@ def test_graphs_far_larger_than_the_rest_have_frames_of_their_own(monkeypatch: p
     steps = subject._steps_of(0)
     with_large = next(step for step in steps if int(step[0].min()) < 5)
     for each in (subject, reference):
-        each._train_mode()
+        set_training(each.forward, each.model)
         list(each.take([with_large], [0.0]))
     for mine, theirs in zip(subject.parameters, reference.parameters, strict=True):
         assert mine.grad is not None

@@ -24,11 +24,13 @@ from tokengt.presets import small
 from tokengt.training import checkpoint, loop
 from tokengt.training.checkpoint import read_newest
 from tokengt.training.config import TrainingConfig
-from tokengt.training.loop import State, Trainer, step_seeds
+from tokengt.training.loop import Trainer, step_seeds
 from tokengt.training.parts import Parts, cut
 from tokengt.training.progress import Progress
+from tokengt.training.snapshots import State
 from tokengt.training.stopping import stopping
 from tokengt.training.tasks import Task, TaskKind
+from tokengt.training.validation import is_better
 
 RECIPE = TrainingConfig(epochs=2, batch_tokens=60, accumulate=2, ema=0.9, checkpoint_seconds=-1.0, clip=0.5)
 
@@ -339,10 +341,7 @@ def test_steps_are_taken_in_training_mode_and_validation_is_not() -> None:
 )
 def test_which_epoch_is_better(names: tuple[str, ...], value: float | None, loss: float | None, better: bool) -> None:
     """Compared with a best epoch of metric 1 and loss 1."""
-    trainer, _, _ = trained(replace(PLAIN, epochs=1))
-    trainer.task = Task("regression", names)
-    trainer.state.best_value = trainer.state.best_loss = 1.0
-    assert trainer._is_better(value, loss) == better
+    assert is_better(Task("regression", names), value, loss, 1.0, 1.0, asked=False) == better
 
 
 @pytest.mark.parametrize(("metric", "best"), [("rmse", min), ("spearman", max), ("r2", max), ("mae", min)])
@@ -357,17 +356,11 @@ def test_the_metric_that_was_asked_for_chooses_the_epoch(
     assert state.best_value == values[state.best_epoch - 1] == best(values)
 
 
-def test_of_several_numbers_the_loss_chooses_unless_a_metric_is_asked_for(data: tuple[Parts, Task, Store]) -> None:
-    parts, _, store = data
+@pytest.mark.parametrize("asked", [False, True])
+def test_of_several_numbers_the_loss_chooses_unless_a_metric_is_asked_for(asked: bool) -> None:
     task = Task("regression", ("a", "b"))
-    chooser = trainer((parts, Task("regression", ("y",)), store), RECIPE)
-    chooser.task = task
-    chooser.state = State(best_value=1.0, best_loss=0.5)
-    assert not chooser._is_better(0.9, 0.6)
-    assert chooser._is_better(1.1, 0.4)
-    chooser.config = replace(RECIPE, metric="rmse")
-    assert chooser._is_better(0.9, 0.6)
-    assert not chooser._is_better(1.1, 0.4)
+    assert is_better(task, 0.9, 0.6, 1.0, 0.5, asked=asked) == asked
+    assert is_better(task, 1.1, 0.4, 1.0, 0.5, asked=asked) != asked
 
 
 def test_an_undefined_metric_is_said_and_the_loss_chooses() -> None:
@@ -405,21 +398,26 @@ def test_batch_norm_learns_its_moments_in_training_unless_it_is_frozen(frozen: b
 
 
 class CtrlCAfter(Progress):
-    """Presses Ctrl-C when so many steps are done."""
+    """Presses Ctrl-C when so many steps are done; ``told`` as the last thing of their epoch."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, told: bool) -> None:
         super().__init__(1, quiet=True)
-        self.left = steps
+        self.left, self.told = steps, told
 
     def advance(self, share: float, graphs: int) -> None:
         self.left -= 1
-        if self.left == 0:
+        if self.left == 0 and not self.told:
+            signal.raise_signal(signal.SIGINT)
+
+    def epoch(self, epoch: int, finished: bool, **notes: str) -> None:
+        if self.left == 0 and self.told:
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("steps", [2, 4, 12])  # Inside an epoch, at an epoch's end, at the end of all.
+# Inside an epoch, at an epoch's end, at the end of all.
+@pytest.mark.parametrize(("steps", "told"), [(2, False), (4, False), (4, True), (12, False)])
 def test_ctrl_c_writes_down_what_is_done_and_the_run_goes_on_exactly(
-    data: tuple[Parts, Task, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+    data: tuple[Parts, Task, Store], tmp_path: Path, steps: int, told: bool
 ) -> None:
     config = replace(RECIPE, batch_tokens=0, batch_size=4, accumulate=1, epochs=3, checkpoint_seconds=1e9)
     whole = trainer(data, config)
@@ -428,7 +426,7 @@ def test_ctrl_c_writes_down_what_is_done_and_the_run_goes_on_exactly(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            trainer(data, config, tmp_path, progress=CtrlCAfter(steps)).run()
+            trainer(data, config, tmp_path, progress=CtrlCAfter(steps, told)).run()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

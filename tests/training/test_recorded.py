@@ -30,6 +30,7 @@ from tokengt.training.parts import Part, Parts, cut
 from tokengt.training.progress import Progress
 from tokengt.training.recorded import _with_margin, why_not
 from tokengt.training.tasks import Task
+from tokengt.training.validation import set_training
 
 GPU = torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
 Data = tuple[Parts, Task, Store]
@@ -361,12 +362,12 @@ def test_rounded_weights_learn_as_under_autocast(monkeypatch: pytest.MonkeyPatch
         return Trainer(fabric, model, parts, task, replace(RECIPE, precision="bfloat16", clip=0.0))
 
     plain = subject()
-    plain._train_mode()
+    set_training(plain.forward, plain.model)
     steps = plain._steps_of(0)[:1]
     list(plain.take(steps, [1e-3]))
     force(monkeypatch)
     fast = subject()
-    fast._train_mode()
+    set_training(fast.forward, fast.model)
     list(fast.take(steps, [1e-3]))
     assert fast.recorded is not None
     assert len(fast.recorded._rounded.weights) == len({id(w) for w in fast.recorded._rounded.weights.values()}) + 1

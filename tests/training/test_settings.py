@@ -19,6 +19,7 @@ from tokengt.training import checkpoint, loop
 from tokengt.training.checkpoint import CheckpointWriter, read_checkpoint
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
+from tokengt.training.memory import settle_memory
 from tokengt.training.parts import Parts, cut
 from tokengt.training.processes import DeviceConfig, make_fabric, shards_weights
 from tokengt.training.progress import Progress
@@ -114,6 +115,29 @@ def adam(rates: list[float], beta2: float = 0.999, decay: float = 0.0, clip: flo
 
 def test_every_setting_of_training_has_a_test_of_its_effect() -> None:
     assert effects.missing == []
+
+
+@effects.of(TrainingConfig, "recompute", "memory")
+def test_activations_are_recomputed_where_they_are_to_be_or_where_memory_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The parity of the two is in ``test_memory.py``; here, which of them is chosen."""
+
+    def choice(**settings: Any) -> bool:
+        model, chosen = as_model(OneNumber()), []
+        model.set_recompute = lambda on: chosen.append(on) or on
+        monkeypatch.setattr(
+            type(model.config), "step_bytes", lambda self, graphs, places, itemsize: 3 * 2**20 * itemsize
+        )
+        config = replace(PLAIN, precision="float32", **settings)
+        settle_memory(model, data().graphs, [torch.tensor([0])], config, torch.device("cpu"))
+        return chosen == [True]
+
+    # 12 MiB in float32: more than half of 23 MiB, and less than half of 25.
+    assert choice(memory=23 / 1024)
+    assert not choice(memory=25 / 1024)
+    assert not choice(memory=23 / 1024, recompute="never")
+    assert choice(memory=25 / 1024, recompute="always")
 
 
 @effects.of(TrainingConfig, "epochs")

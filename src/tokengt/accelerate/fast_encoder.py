@@ -101,7 +101,7 @@ class FastEncoder(nn.Module):
         by_kernels = self._kernels and fits(x)
         drawn = draw_for(self._all_blocks, plan.segments) if by_kernels else None
         x = self._entered(x) if by_kernels else self._enter(self.plain, x)
-        linked = links if self.plain.config.sparse_basis_residual else None
+        linked = self.plain.linked(links, len(x))
         pending: Branch | None = None
         for layer, block in enumerate(self.blocks, 1):
             last, own = layer == len(self.blocks), None if drawn is None else drawn[layer - 1]

@@ -10,6 +10,7 @@ import gc
 import warnings
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -121,8 +122,8 @@ def record_on_gpu(work: Callable[[], None], pool: Any) -> Tape:
     """The kernels that ``work`` launches; none of them is run."""
     # Autocast keeps the copies of weights that it has made. A recording must make them anew, because weights change.
     torch.clear_autocast_cache()
-    tape, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    tape, here, device = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), torch.cuda.current_device()
+    aside = _side_stream(device)
     aside.wait_stream(here)
     # What the collector of garbage frees may not be freed in the middle of a recording. (``torch.cuda.graph`` would
     # collect it before, which takes longer than the recording.)
@@ -140,7 +141,11 @@ def record_on_gpu(work: Callable[[], None], pool: Any) -> Tape:
         # The allocator is not told of the end of a recording that broke off. It would take it for one that still goes
         # on, and refuse to free memory. Told a second time, it says that there is none.
         with suppress(RuntimeError):
-            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+            torch._C._cuda_endAllocateToPool(device, pool)
+        # Nor is the source of random numbers, which would then draw none outside of a recording. A copy of its state
+        # knows of no recording, and goes on where it was.
+        generator = torch.cuda.default_generators[device]
+        generator.graphsafe_set_state(generator.clone_state())
         raise
     finally:
         if collects:
@@ -148,3 +153,19 @@ def record_on_gpu(work: Callable[[], None], pool: Any) -> Tape:
         torch.clear_autocast_cache()
     here.wait_stream(aside)
     return tape
+
+
+@cache
+def _side_stream(device: int) -> Any:
+    """The stream on which everything is recorded.
+
+    The library of matrix products keeps 33 MB for every stream that it works on, for good. If it took them in the
+    middle of a recording, they would lie in the memory of recordings and keep it from being freed. So there is one
+    stream for all recordings, and a product on it before the first.
+    """
+    aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(aside):
+        one = torch.zeros(16, 16, device=f"cuda:{device}")
+        torch.addmm(one[0], one, one)  # With a sum, which another part of the library works out,
+        one @ one  # and without.
+    return aside

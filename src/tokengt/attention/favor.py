@@ -22,6 +22,7 @@ from tokengt.attention.softmax import softmax_weights
 from tokengt.kernels.attend import cut_favor
 from tokengt.kernels.heads import Heads
 from tokengt.ragged import Segments, into_buckets, out_of_buckets
+from tokengt.recomputing import is_again
 from tokengt.tracing import eager_only
 
 # A GPU takes sequences of at least this many tokens in chunks, however few of them there are.
@@ -181,6 +182,7 @@ class FavorAttention(nn.Module):
         # The same count as a plain number, because reading the buffer in every forward would make the host wait for a
         # GPU. None: the buffer has to be read first.
         self._age: int | None = 0
+        self._drew = False
         self.register_load_state_dict_post_hook(_forget_age)  # type: ignore[no-untyped-call]
 
     def plan(self, segments: Segments, dtype: torch.dtype) -> AttentionPlan:
@@ -210,9 +212,16 @@ class FavorAttention(nn.Module):
         interval = self.config.redraw_interval
         if not self.training or interval is None:
             return
+        if is_again():
+            # A forward that is run again for its gradient sees the features that it saw before, and the random numbers
+            # after those that they were drawn with.
+            if self._drew:
+                draw_projection(len(self.projection), self.heads.key, device=self.projection.device)
+            return
         if self._age is None:
             self._age = int(self.draw_age)
-        if self._age >= interval:
+        self._drew = self._age >= interval
+        if self._drew:
             # A new tensor, because the backward of the last step may still need the values of the old one.
             fresh = draw_projection(len(self.projection), self.heads.key, device=self.projection.device)
             self.projection = fresh.to(self.projection.dtype)

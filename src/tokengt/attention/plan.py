@@ -27,8 +27,8 @@ FavorBackend = Literal["auto", "bucketed", "triton"]
 # Where sequences are usually longer than this, PyTorch's kernels are faster, because their tiles are larger. It depends
 # on the width that our kernels round heads up to. benchmarks/crossing.py measures it and prints the two lines: the one
 # beside flash attention over packed rows, the other beside padded buckets, because flash attention has no dropout.
-LONGEST_TILED = {16: 512, 32: 512, 64: 512, 128: 512}
-LONGEST_TILED_DROPPING = {16: 512, 32: 512, 64: 512, 128: 512}
+LONGEST_TILED = {16: 1088, 32: 1088, 64: 1088, 128: 512}
+LONGEST_TILED_DROPPING = {16: 1088, 32: 1088, 64: 1088, 128: 512}
 # Where sequences are usually shorter than this, our kernels do not pay: the tables of FAVOR+, one per sequence, are not
 # small beside its rows.
 _SHORTEST_CUT = 1024

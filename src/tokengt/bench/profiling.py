@@ -5,6 +5,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -91,9 +92,25 @@ def count_launches(events: Sequence[Any], steps: int) -> dict[str, float]:
     return {name: count / steps for name, count in counts.items()}
 
 
+def allocated_at_most(work: Callable[[], object]) -> int:
+    """Bytes in tensors on a CPU that ``work`` has allocated when there are most, by torch's own count."""
+    _quiet()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        work()
+    assert recorded.profiler is not None
+    events: Any = recorded.profiler.kineto_results
+    blocks = sorted((each.start_ns(), each.nbytes()) for each in events.events() if each.name() == "[memory]")
+    return int(max(accumulate((size for _, size in blocks), initial=0)))
+
+
+def _quiet() -> None:
+    """Otherwise the profiler reports every start and stop on stderr."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
 def _recorded(step: Callable[[], object], steps: int, device: torch.device) -> tuple[Sequence[Any], float]:
     """The profiler's events, and the seconds between the first and the last."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # Otherwise the profiler reports every start and stop on stderr.
+    _quiet()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     with profile(activities=activities, acc_events=True) as recorded:
         wait(device)

@@ -74,7 +74,10 @@ class Parser(argparse.ArgumentParser):
         ``--target logS data.csv`` means one target and the data, where nothing else is the data; so does
         ``--target gap qm9``.
         """
-        wanted = sum(action.nargs is None for action in self._get_positional_actions())
+        # A graph that comes as two tables stands in place of the data.
+        tables = any(text.partition("=")[0] in ("--nodes", "--edges") for text in args)
+        kinds = (None,) if tables else (None, "?")
+        wanted = sum(action.nargs in kinds for action in self._get_positional_actions())
         free, taken = self._places(args)
         missing = wanted - len(free)
         files = [place for place in taken if _is_data(args[place])]

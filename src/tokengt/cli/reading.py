@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokengt.cli.running import add_worker_options
+from tokengt.cli.running import add_node_options, add_worker_options, data_of
 
 if TYPE_CHECKING:
     from tokengt.workflow.predicting import Predicted
@@ -76,7 +76,10 @@ def _add_embed(verbs: Any) -> None:
 
 def _reading_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("model", type=Path, metavar="RUN", help="a trained run")
-    verb.add_argument("source", type=Path, metavar="IN", help="a file or name as prepare takes it, or a store")
+    verb.add_argument(
+        "source", nargs="?", type=Path, metavar="IN", help="a file or name as prepare takes it, or a store"
+    )
+    add_node_options(verb)
     verb.add_argument("--smiles", metavar="COL", help="the column of SMILES (default: as in training)")
     verb.add_argument("--max-atoms", type=int, metavar="N", help="refuse larger molecules (default: as in training)")
     verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -126,7 +129,7 @@ def _predict(options: argparse.Namespace) -> int:
         "interval": options.interval,
         "neighbours": options.neighbours,
     }
-    done = predict_file(options.model, options.source, options.out, **own, **_given(options))
+    done = predict_file(options.model, data_of(options, options.source), options.out, **own, **_given(options))
     print(f"{options.out}: {done}" + (" (see the column reason)" if done.bad else ""))
     _paced(done)
     return 0
@@ -137,15 +140,16 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     from tokengt.workflow.evaluating import evaluate
 
-    evaluation = evaluate(options.model, options.source, out=options.out, **_given(options))
-    print(json.dumps(asdict(evaluation)) if options.json else f"{options.source}: {evaluation}")
+    data = data_of(options, options.source)
+    evaluation = evaluate(options.model, data, out=options.out, **_given(options))
+    print(json.dumps(asdict(evaluation)) if options.json else f"{options.source or data.name}: {evaluation}")
     return 0
 
 
 def _embed(options: argparse.Namespace) -> int:
     from tokengt.workflow.predicting import embed_file
 
-    done = embed_file(options.model, options.source, options.out, **_given(options))
+    done = embed_file(options.model, data_of(options, options.source), options.out, **_given(options))
     print(f"{options.out}: {done}")
     _paced(done)
     return 0

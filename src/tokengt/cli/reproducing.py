@@ -46,7 +46,17 @@ def _add_reproduce(verbs: Any) -> None:
     _options(hypergraphs, "hypergraphs", "datasets=cocitation_cora, epochs=50, ...")
     hypergraphs.set_defaults(run=_hypergraphs)
     _add_molecules(experiments)
+    _add_nodes(experiments)
     _add_asymptotics(experiments)
+    capacity = experiments.add_parser(
+        "capacity",
+        help="how many nodes near-orthonormal identifiers of so many dimensions hold before basis maps fail",
+        description="Random signs in the heads of Lemma 1, on random sparse graphs. Writes table.json, table.md and "
+        "capacity.png; some minutes on a CPU.",
+    )
+    _options(capacity, "capacity", "dims=16,32, sizes=100,1000, queries=64, ...")
+    capacity.set_defaults(run=_capacity)
+    _add_faithfulness(experiments)
     distance = experiments.add_parser(
         "attention-distance",
         help="the hops between tokens that attend to each other, by layer and head of trained runs",
@@ -94,17 +104,58 @@ def _add_molecules(experiments: Any) -> None:
     molecules.set_defaults(run=_molecules)
 
 
+def _add_nodes(experiments: Any) -> None:
+    nodes = experiments.add_parser(
+        "nodes",
+        help="the last table: nodes of one large graph, TokenGT in its forms beside message passing and Graphormer",
+        description="Train every system on every graph as the paper's appendix has it: Adam, 1e-3, 300 epochs on the "
+        "whole graph, test at the best validation epoch, 7 runs. The same command goes on where a stopped one was, and "
+        "more graphs, systems and runs can be added later. Writes table.json, table.md, found.json and a file for each "
+        "training. Graphs are looked for under TOKENGT_DATA, else downloaded.",
+    )
+    nodes.add_argument(
+        "--datasets", nargs="+", metavar="NAME", help="coauthor-cs ..., paper or heterophilous (default: paper)"
+    )
+    nodes.add_argument("--systems", nargs="+", metavar="NAME", help="such as gat tokengt-lap-seb (default: all)")
+    nodes.add_argument("--runs", type=int, default=7, metavar="N", help="trainings of each (default: 7)")
+    nodes.add_argument(
+        "--search", choices=("none", "small"), default="small", help="small: a few models of each (default)"
+    )
+    nodes.add_argument("--at-once", type=int, default=1, metavar="K", help="systems side by side (default: 1)")
+    nodes.add_argument(
+        "--memory", type=float, default=0.0, metavar="GIB", help="of a training (default: what the device has)"
+    )
+    _options(nodes, "nodes", "epochs=50, width=32, learning_rate=3e-3, ...")
+    nodes.set_defaults(run=_nodes)
+
+
 def _add_asymptotics(experiments: Any) -> None:
     asymptotics = experiments.add_parser(
         "asymptotics",
         help="time and memory of a training step of every system as graphs grow",
         description="Random molecules of 16 to 1,024 nodes, as many nodes in every step; a system that runs out of "
-        "memory ends there. The same command goes on where a stopped one was. Writes asymptotics.json, table.md and "
-        "asymptotics.png.",
+        "memory ends there. The same command goes on where a stopped one was. Writes asymptotics.json, table.json, "
+        "table.md and asymptotics.png.",
     )
     asymptotics.add_argument("--systems", nargs="+", metavar="NAME", help="as reproduce molecules takes them")
     _options(asymptotics, "asymptotics", "sizes=16,32,64, nodes=2048, steps=3, ...")
     asymptotics.set_defaults(run=_asymptotics)
+
+
+def _add_faithfulness(experiments: Any) -> None:
+    faithfulness = experiments.add_parser(
+        "faithfulness",
+        help="do attributions find the atoms that matter? three tasks whose answer is known",
+        description="Train a small model on made-up molecules whose label comes from a group, from a pair at a "
+        "distance or from a ring, and measure how well each way to explain it finds these atoms, beside chance. The "
+        "same command goes on where a stopped one was. Writes table.json, table.md and faithfulness.png; some minutes "
+        "per task and seed on one core.",
+    )
+    faithfulness.add_argument("--out", type=Path, default=Path("results/faithfulness"), metavar="DIR")
+    faithfulness.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="tasks=group, seeds=0, epochs=10, ..."
+    )
+    faithfulness.set_defaults(run=_faithfulness)
 
 
 def _options(verb: argparse.ArgumentParser, name: str, examples: str) -> None:
@@ -176,20 +227,52 @@ def _molecules(options: argparse.Namespace) -> int:
     from tokengt.experiments.molecules.systems import TABLE as ALL
 
     config = MoleculesConfig(
-        options.dataset,
-        ABLATION if options.ablation else tuple(options.systems or ALL),
-        options.seeds,
-        options.minutes,
-        options.screen,
-        options.at_once,
-        options.data,
-        options.device,
-        named_values(options.set),
+        dataset=options.dataset,
+        systems=ABLATION if options.ablation else tuple(options.systems or ALL),
+        seeds=options.seeds,
+        minutes=options.minutes,
+        screen=options.screen,
+        at_once=options.at_once,
+        data=options.data,
+        device=options.device,
+        settings=named_values(options.set),
     )
     run_molecules(config, options.out, _say)
     home = options.out / config.dataset
     print((home / TABLE).read_text(encoding="utf-8"))
     print(f"open {home / PICTURE}")
+    return 0
+
+
+def _nodes(options: argparse.Namespace) -> int:
+    from tokengt.config import override
+    from tokengt.experiments.nodes.plan import NodesConfig
+    from tokengt.experiments.nodes.run import run_nodes
+
+    config = NodesConfig()
+    config = replace(
+        config,
+        datasets=tuple(options.datasets or config.datasets),
+        systems=tuple(options.systems or config.systems),
+        runs=options.runs,
+        search=options.search,
+        at_once=options.at_once,
+        memory=options.memory,
+        device=options.device,
+    )
+    config = override(config, named_values(options.set), "nodes")
+    run_nodes(config, options.out, _say)
+    return _print_table(options.out)
+
+
+def _capacity(options: argparse.Namespace) -> int:
+    from tokengt.config import override
+    from tokengt.experiments.capacity import CapacityConfig, run_capacity
+
+    config = override(CapacityConfig(), named_values(options.set), "capacity")
+    run_capacity(config, options.out, _device(options), _say)
+    _print_table(options.out)
+    print(f"open {options.out / 'capacity.png'}")
     return 0
 
 
@@ -204,6 +287,17 @@ def _asymptotics(options: argparse.Namespace) -> int:
     run_asymptotics(config, options.out, _device(options), _say)
     _print_table(options.out)
     print(f"open {options.out / 'asymptotics.png'}")
+    return 0
+
+
+def _faithfulness(options: argparse.Namespace) -> int:
+    from tokengt.config import override
+    from tokengt.experiments.faithfulness.run import PICTURE, FaithfulnessConfig, run_faithfulness
+
+    config = override(FaithfulnessConfig(), named_values(options.set), "faithfulness")
+    run_faithfulness(config, options.out, _say)
+    _print_table(options.out)
+    print(f"open {options.out / PICTURE}")
     return 0
 
 

@@ -103,14 +103,54 @@ def _add_train(verbs: Any) -> None:
         description="Train, choose the best epoch by the validation part, report the test part. RUN then holds the "
         "weights, the model card, the metrics, the predictions of the test part and pictures.",
     )
-    verb.add_argument("data", type=Path, metavar="DATA", help="a file, folder or name as prepare takes it, or a store")
+    verb.add_argument(
+        "data", nargs="?", type=Path, metavar="DATA", help="a file, folder or name as prepare takes it, or a store"
+    )
+    add_node_options(verb)
     verb.add_argument(
         "--preset",
         default="auto",
-        help="the model; tokengt presets lists them (default: small-pretrained for molecules, small for other graphs)",
+        help="the model; tokengt presets lists them (default: small-pretrained for molecules, nodes for the nodes of "
+        "one graph, small for other graphs)",
     )
     _run_options(verb)
     verb.set_defaults(run=_train, start=None, freeze=False, attention=None)
+
+
+def add_node_options(verb: argparse.ArgumentParser) -> None:
+    """A graph of one's own as a table of nodes and a table of edges, in place of DATA."""
+    graph = verb.add_argument_group("a graph as two tables, in place of DATA")
+    graph.add_argument("--nodes", type=Path, metavar="FILE", help="CSV, TSV or Parquet: ids, features and labels")
+    graph.add_argument("--edges", type=Path, metavar="FILE", help="two columns of ids, and features such as a weight")
+    graph.add_argument("--id", metavar="COL", help="the column of ids (default: id, node or name, else the first)")
+    graph.add_argument(
+        "--ends",
+        nargs=2,
+        metavar="COL",
+        help="the columns that name the nodes of an edge (default: source and target, else the first two)",
+    )
+    graph.add_argument("--directed", action="store_true", help="edges join one way (default: both)")
+
+
+def data_of(options: argparse.Namespace, given: Path | None) -> Any:
+    """What a person names: DATA, or two tables.
+
+    Raises:
+        ValueError: neither of them, both, or half of the tables.
+    """
+    from tokengt.data.node_tables import NodeFiles
+
+    nodes, edges = getattr(options, "nodes", None), getattr(options, "edges", None)
+    if nodes is None and edges is None:
+        if given is None:
+            raise ValueError("there is no data; give a file, folder or name, or a graph by --nodes and --edges")
+        return given
+    if given is not None:
+        raise ValueError(f"{given} and tables of nodes and edges are given; expected one of the two")
+    if nodes is None or edges is None:
+        raise ValueError("a graph needs two tables; expected both --nodes and --edges")
+    source, target = options.ends or (None, None)
+    return NodeFiles(nodes, edges, options.id, source, target, options.directed)
 
 
 def _add_finetune(verbs: Any) -> None:
@@ -186,8 +226,8 @@ def add_split_options(verb: argparse.ArgumentParser) -> None:
         "--split",
         default="auto",
         metavar="SPLIT",
-        help="random, scaffold, scaffold-sorted, column:NAME, or given by a store or PyG masks (default: given if any "
-        "is, else random)",
+        help="random, per-class, scaffold, scaffold-sorted, column:NAME, or given by a store or PyG masks (default: "
+        "given if any is, else random)",
     )
     verb.add_argument(
         "--fractions",
@@ -252,7 +292,7 @@ def _kinds(listed: str) -> tuple[str, ...]:
 def _train(options: argparse.Namespace) -> int:
     from tokengt.workflow.fitting import train
 
-    train(options.data, options.out, **_run_arguments(options))
+    train(data_of(options, options.data), options.out, **_run_arguments(options))
     return _report(options.out)
 
 

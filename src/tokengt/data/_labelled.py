@@ -12,6 +12,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch, Level
 from tokengt.data.cells import number_label
 from tokengt.data.manifest import NO_PART, Attributes, TaskKind
+from tokengt.facts import Per
 from tokengt.graph import Graph
 from tokengt.validation import describe_features
 
@@ -27,7 +28,8 @@ _MULTICLASS = 'choose the task multiclass (task="multiclass" in Python, --task m
 class LabelledGraphs:
     """``targets``: one row per graph, node or listed edge as ``level`` says, NaN where a label is missing.
 
-    ``split``: the code of each row's part (train, valid, test), where the source has one. ``lines``: each graph's
+    ``split``: the code of each row's part (train, valid, test), where the source has one; one column for each, where it
+    has several. ``lines``: each graph's
     number in the source, counted from 1; ``rejected``: (number, reason) of the graphs that are left out.
     ``integers``: whether the source keeps all its labels as integers or booleans. ``classes``: with them a target is
     the place of its class in this tuple. ``unread``: attributes of numbers that no model will read, with their level.
@@ -39,7 +41,7 @@ class LabelledGraphs:
     targets: Float64[Tensor, "rows targets"]
     level: Level
     target_names: tuple[str, ...]
-    split: Int8[Tensor, " rows"] | None
+    split: Int8[Tensor, "rows *splits"] | None
     lines: Int64[Tensor, " graphs"]
     rejected: tuple[tuple[int, str], ...]
     integers: bool = False
@@ -122,15 +124,16 @@ def as_numbers(targets: Float64[Tensor, "rows 1"], classes: Sequence[str]) -> Fl
 class Record:
     """One graph of a source and its labels; ``integers``: whether the source keeps them as integers or booleans.
 
-    ``name`` is that of the file that holds this graph alone.
+    ``name`` is that of the file that holds this graph alone; ``facts`` are those that came with it.
     """
 
     number: int
     graph: Graph
     targets: Float64[Tensor, "rows targets"]
-    split: Int8[Tensor, " rows"] | None = None
+    split: Int8[Tensor, "rows *splits"] | None = None
     integers: bool = False
     name: str = ""
+    facts: Mapping[tuple[str, Per], Tensor] = field(default_factory=dict)
 
 
 def level_rows(graph: Graph, level: Level) -> int:
@@ -166,18 +169,36 @@ def assembled(
     labelled = [record for record in usable if not bool(record.targets.isnan().all())]
     has_split = any(record.split is not None for record in usable)
     return LabelledGraphs(
-        graphs=replace(GraphBatch.collate([record.graph for record in usable]), extras=()),
+        graphs=_collated(usable),
         targets=torch.cat([record.targets for record in usable]),
         level=level,
         target_names=tuple(target_names),
-        split=torch.cat([_codes(record) for record in usable]) if has_split else None,
+        split=_joined_codes(usable) if has_split else None,
         lines=torch.tensor([record.number for record in usable]),
         rejected=tuple(left_out),
         integers=bool(labelled) and all(record.integers for record in labelled),
     )
 
 
-def _codes(record: Record) -> Int8[Tensor, " rows"]:
+def _collated(records: Sequence[Record]) -> GraphBatch:
+    """The graphs of all records as one batch, with the facts that all of them came with."""
+    batch = replace(GraphBatch.collate([record.graph for record in records]), extras=())
+    for name, per in records[0].facts:
+        rows = [record.facts.get((name, per)) for record in records]
+        present = [each for each in rows if each is not None]
+        if len(present) == len(rows) and len({each.shape[1:] for each in present}) == 1:
+            batch = batch.with_fact(name, torch.cat(present), per)
+    return batch
+
+
+def _joined_codes(records: Sequence[Record]) -> Int8[Tensor, "rows *splits"]:
+    """The parts of all graphs' rows; of several splits the first, unless all graphs have as many of them."""
+    widths = {1 if record.split is None else record.split.reshape(len(record.split), -1).shape[1] for record in records}
+    codes = [_codes(record) for record in records]
+    return torch.cat(codes if len(widths) == 1 else [each.reshape(len(each), -1)[:, 0] for each in codes])
+
+
+def _codes(record: Record) -> Int8[Tensor, "rows *splits"]:
     if record.split is not None:
         return record.split
     return torch.full((len(record.targets),), NO_PART, dtype=torch.int8)

@@ -10,15 +10,18 @@ import io
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from tokengt.batch import GraphBatch
+from tokengt.data._labelled import LabelledGraphs
 from tokengt.data._pickles import read_pickle, read_torch
 from tokengt.data.cells import HIDDEN
 from tokengt.data.manifest import PARTS
@@ -198,14 +201,14 @@ def pcqm4mv2(files: Sequence[Path]) -> Rows:
         yield [smiles, gap, _part(parts, number, files[0])]
 
 
-def read_graph_arrays(files: Sequence[Path]) -> dict[str, NDArray[Any]]:
+def zinc_arrays(files: Sequence[Path]) -> LabelledGraphs:
     """ZINC-12k's own graphs: types of atoms and bonds, each bond once, and nothing that would tell rings."""
     with np.load(files[0], allow_pickle=False) as file:
-        return dict(file)
+        return _typed_graphs(dict(file))
 
 
-def zinc_archive(files: Sequence[Path]) -> dict[str, NDArray[Any]]:
-    """:func:`read_graph_arrays` of the published archive of all ZINC graphs and the lists of the 12,000 among them."""
+def zinc_archive(files: Sequence[Path]) -> LabelledGraphs:
+    """:func:`zinc_arrays` of the published archive of all ZINC graphs and the lists of the 12,000 among them."""
     archive, *lists = files
     found: dict[str, list[Any]] = {name: [] for name in ("atom_type", "edge_index", "edge_type", "y", "split")}
     for code, (member, listed) in enumerate(zip(("train", "val", "test"), lists, strict=True)):
@@ -217,13 +220,40 @@ def zinc_archive(files: Sequence[Path]) -> dict[str, NDArray[Any]]:
     counts = {"node_ptr": "atom_type", "edge_ptr": "edge_type"}
     ends = {name: np.cumsum([0, *map(len, found[of])]) for name, of in counts.items()}
     joined = {name: np.concatenate(found[name]) for name in ("atom_type", "edge_type")}
-    return {
+    arrays = {
         **ends,
         **joined,
         "edge_index": np.concatenate(found["edge_index"], 1),
         "y": np.array(found["y"], dtype=np.float64),
         "split": np.array(found["split"], dtype=np.uint8),
     }
+    return _typed_graphs(arrays)
+
+
+def _typed_graphs(arrays: Mapping[str, Any]) -> LabelledGraphs:
+    """Graphs whose nodes and edges have a type each, from flat arrays with every edge once; both directions here.
+
+    The edges of a graph come in the order of their ends, as PyG has them.
+    """
+    nodes, edges = (torch.as_tensor(arrays[name]).long() for name in ("node_ptr", "edge_ptr"))
+    ends = torch.as_tensor(arrays["edge_index"]).long()
+    both = torch.cat([ends, ends.flip(0)], 1)
+    owner = torch.repeat_interleave(torch.arange(len(edges) - 1), edges.diff()).repeat(2)
+    order = torch.argsort((owner * 256 + both[0]) * 256 + both[1], stable=True)
+    assert not len(both[0]) or int(both.max()) < 256, "graphs of molecules are small"
+    batch = GraphBatch.from_arrays(
+        {
+            "node_offsets": nodes,
+            "edge_offsets": 2 * edges,
+            "edge_index": both[:, order],
+            "node_features": torch.as_tensor(arrays["atom_type"]).long()[:, None],
+            "edge_features": torch.as_tensor(arrays["edge_type"]).long().repeat(2)[order][:, None],
+        }
+    )
+    values = torch.as_tensor(arrays["y"]).double()[:, None]
+    split = torch.as_tensor(arrays["split"]).to(torch.int8)
+    lines = torch.arange(1, len(values) + 1)
+    return LabelledGraphs(batch, values, "graph", ("y",), split, lines, ())
 
 
 def _add_molecule(found: dict[str, list[Any]], molecule: dict[str, Any], code: int) -> None:

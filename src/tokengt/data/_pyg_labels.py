@@ -84,7 +84,7 @@ def targets_of(
     return targets
 
 
-def split_of(data: Any, rows: int, code: int | None) -> Int8[Tensor, " rows"] | None:
+def split_of(data: Any, rows: int, code: int | None) -> Int8[Tensor, "rows *splits"] | None:
     """The part of every row: that of the file, or else those of the masks that have as many rows."""
     if code is not None:
         return torch.full((rows,), code, dtype=torch.int8)
@@ -92,18 +92,21 @@ def split_of(data: Any, rows: int, code: int | None) -> Int8[Tensor, " rows"] | 
     return codes_of(masks)
 
 
-def mask_of(data: Any, name: str) -> Bool[Tensor, " rows"] | None:
-    """The mask, or its first column where it has several (several splits of one data set); None if it is no mask."""
+def mask_of(data: Any, name: str) -> Bool[Tensor, "rows *splits"] | None:
+    """The mask, with one column for each where there are several splits of one data set; None if it is no mask."""
     mask = data[name] if name in data else None  # noqa: SIM401, PyG's Data is no dict
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim not in (1, 2) or mask.shape[-1] == 0:
         return None
-    return mask if mask.ndim == 1 else mask[:, 0]
+    return mask[:, 0] if mask.ndim == 2 and mask.shape[1] == 1 else mask
 
 
-def codes_of(masks: Mapping[str, Bool[Tensor, " rows"]]) -> Int8[Tensor, " rows"] | None:
+def codes_of(masks: Mapping[str, Bool[Tensor, "rows *splits"]]) -> Int8[Tensor, "rows *splits"] | None:
+    """The part of every row, in one column for each split; of masks with different numbers of splits, the first."""
     if not masks:
         return None
-    codes = torch.full((len(next(iter(masks.values()))),), NO_PART, dtype=torch.int8)
+    if len({mask.shape for mask in masks.values()}) > 1:
+        masks = {name: mask.reshape(len(mask), -1)[:, 0] for name, mask in masks.items()}
+    codes = torch.full(next(iter(masks.values())).shape, NO_PART, dtype=torch.int8)
     for name, mask in masks.items():
         twice = mask & (codes >= 0) & (codes != MASKS[name])
         if bool(twice.any()):

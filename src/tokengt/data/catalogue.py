@@ -1,13 +1,12 @@
 """The public data sets that are known by name: what they hold, where they lie and who reads them.
 
-A new one is an entry of :data:`DATASETS`; its reader stands in ``_official.py``.
+A new one is an entry of :data:`DATASETS`. Its reader stands in ``_official.py``, or in ``_node_graphs.py`` where all
+labels are those of the nodes of one graph.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from tokengt.data._node_graphs import TARGET, GraphsReader, benchmark, compact, heterophilous, reader, wikipedia
 from tokengt.data._official import (
     Reader,
     by_scaffold,
@@ -17,27 +16,28 @@ from tokengt.data._official import (
     peptides,
     plain,
     qm9,
-    read_graph_arrays,
     table_reader,
     zinc_archive,
+    zinc_arrays,
 )
 from tokengt.data.downloads import Remote
 
 _MOLNET = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets"
 _LRGB = "https://www.dropbox.com/s"
 _ZINC = "https://raw.githubusercontent.com/graphdeeplearning/benchmarking-gnns/master/data/molecules"
+_SHCHUR = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
+_SNAP = "https://snap.stanford.edu/data/wikipedia.zip"
+_YANDEX = "https://github.com/yandex-research/heterophilous-graphs/raw/main/data"
 _OGB = "https://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download"
-
-GraphReader = Callable[[Sequence[Path]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Files that hold a data set, and who reads them: as rows of a table, or as arrays of graphs."""
+    """Files that hold a data set, and who reads them: as rows of a table, or as graphs."""
 
     files: tuple[str, ...]
     rows: Reader | None = None
-    graphs: GraphReader | None = None
+    graphs: GraphsReader | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Dataset:
 
     Args:
         name: what people call it.
-        rows: how many molecules it has after those that everybody leaves out.
+        rows: how many molecules it has after those that everybody leaves out, or how many nodes its graph has.
         task: what is learned.
         targets: the columns to learn.
         split: how it is split, in words.
@@ -173,7 +173,7 @@ _ALL = (
         "official, 10,000/1,000/1,000",
         True,
         "as ZINC gives it, for research",
-        Layout(("molecules/zinc12k_graphs.npz",), graphs=read_graph_arrays),
+        Layout(("molecules/zinc12k_graphs.npz",), graphs=zinc_arrays),
         Layout(("molecules.zip", "train.index", "val.index", "test.index"), graphs=zinc_archive),
         (
             Remote(f"{_LRGB}/feo9qle74kg48gy/molecules.zip?dl=1", "molecules.zip", 0),
@@ -262,4 +262,55 @@ _ALL = (
         scaffold=True,
     ),
 )
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
+
+
+def _nodes(name: str, rows: int, classes: int, local: Layout, public: Layout, url: str, licence: str) -> Dataset:
+    """One graph whose nodes have a class each, without an official split."""
+    task = f"nodes of one graph, {classes} classes"
+    split = "none official: random by the seed, or per-class as in the paper"
+    return Dataset(
+        name, rows, task, (TARGET,), split, False, licence, local, public, (Remote(url, public.files[0], 0),)
+    )
+
+
+def _benchmark(name: str, file: str, rows: int, classes: int) -> Dataset:
+    local = Layout((f"nodes/{name.replace('-', '_')}.npz",), graphs=compact)
+    return _nodes(name, rows, classes, local, Layout((file,), graphs=benchmark), f"{_SHCHUR}/{file}", "MIT")
+
+
+def _wikipedia(name: str, rows: int) -> Dataset:
+    local = Layout((f"nodes/{name}.npz",), graphs=compact)
+    public = Layout(("wikipedia.zip",), graphs=reader(wikipedia, name=name))
+    return _nodes(name, rows, 6, local, public, _SNAP, "as SNAP gives it, for research")
+
+
+def _heterophilous(name: str, rows: int, classes: int) -> Dataset:
+    file = f"{name.replace('-', '_')}.npz"
+    return Dataset(
+        name,
+        rows,
+        "nodes of one graph, " + ("binary" if classes == 2 else f"{classes} classes"),
+        (TARGET,),
+        "ten official ones: given:0 to given:9",
+        True,
+        "MIT",
+        Layout((f"nodes/heterophilous/{file}",), graphs=heterophilous),
+        Layout((file,), graphs=heterophilous),
+        (Remote(f"{_YANDEX}/{file}", file, 0),),
+    )
+
+
+_OF_NODES = (
+    _benchmark("coauthor-cs", "ms_academic_cs.npz", 18_333, 15),
+    _benchmark("coauthor-physics", "ms_academic_phy.npz", 34_493, 5),
+    _benchmark("amazon-photo", "amazon_electronics_photo.npz", 7_650, 8),
+    _benchmark("amazon-computers", "amazon_electronics_computers.npz", 13_752, 10),
+    _wikipedia("chameleon", 2_277),
+    _wikipedia("crocodile", 11_631),
+    _heterophilous("minesweeper", 10_000, 2),
+    _heterophilous("tolokers", 11_758, 2),
+    _heterophilous("chameleon-filtered", 890, 5),
+    _heterophilous("squirrel-filtered", 2_223, 5),
+    _heterophilous("actor", 7_600, 5),
+)
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (*_ALL, *_OF_NODES)}

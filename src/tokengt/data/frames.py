@@ -25,6 +25,7 @@ from tokengt.facts import Cut
 from tokengt.level import Level
 from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments
+from tokengt.sparse import SparseRows
 
 # The frames' sizes are the mean of the steps' sizes plus one standard deviation, three, five and so on: most steps fit
 # into the first, nearly all others into the second, and each takes a recording of its own.
@@ -48,9 +49,9 @@ def row_kinds(graphs: GraphBatch) -> tuple[Segments, ...]:
 
 
 def can_be_framed(graphs: GraphBatch) -> bool:
-    """Whether batches of this data can be filled up: there are no hyperedges, and no facts of pairs of nodes."""
+    """Whether batches of this data can be filled up: no hyperedges, no facts of pairs of nodes, dense features."""
     per_pair = any(getattr(fact, "per", "node") == "pair" for fact in graphs.facts.values())
-    return not (graphs.hyperedges.total or per_pair)
+    return not (graphs.hyperedges.total or per_pair or isinstance(graphs.node_features, SparseRows))
 
 
 class Frames:

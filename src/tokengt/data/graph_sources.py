@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from tokengt.batch import Level
 from tokengt.data._labelled import LabelledGraphs, Record, as_numbers, assembled, level_rows
-from tokengt.data._networkx_files import read_networkx_folder
+from tokengt.data._networkx_files import read_networkx_folder, read_networkx_graphs
 from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files
 from tokengt.data._pyg_labels import (
@@ -25,8 +26,9 @@ from tokengt.data._pyg_labels import (
     targets_of,
 )
 from tokengt.data.manifest import Attributes
+from tokengt.facts import Per
 from tokengt.graph import Graph
-from tokengt.interop.pyg import as_batch, unread_attributes, unread_sentence
+from tokengt.interop.pyg import as_batch, facts_on, unread_attributes, unread_sentence
 
 __all__ = [
     "LabelledGraphs",
@@ -38,6 +40,7 @@ __all__ = [
     "label_attribute",
     "load_pyg",
     "read_networkx_folder",
+    "read_networkx_graphs",
     "read_pyg",
     "read_pyg_graphs",
     "read_pyg_list",
@@ -106,7 +109,8 @@ def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Lev
     for number, data, code, graph, label in readable:
         try:
             targets = targets_of(label, name, level, level_rows(graph, level), width)
-            records.append(Record(number, graph, targets, split_of(data, len(targets), code), is_integer(data, name)))
+            split, integers = split_of(data, len(targets), code), is_integer(data, name)
+            records.append(Record(number, graph, targets, split, integers, facts=_facts(data)))
         except ValueError as error:
             rejected.append((number, str(error)))
     found = assembled(path, records, rejected, level, target_names(name, width))
@@ -122,6 +126,11 @@ def _unread(datas: Sequence[Any], target: str) -> dict[str, Level]:
     for data in first.values():
         unread |= unread_attributes(data, (target,))
     return unread
+
+
+def _facts(data: Any) -> dict[tuple[str, Per], Tensor]:
+    """What was worked out of a graph before and is kept with it."""
+    return {(name, per): rows for name, per, rows in facts_on(data)}
 
 
 def _graph(data: Any) -> Graph:
@@ -153,7 +162,9 @@ def _pyg_at(path: Path) -> list[Path]:
 
 
 def _json_at(path: Path) -> list[Path]:
-    """The JSON files of a folder that is no store, run or saved model."""
+    """A JSON file, or those of a folder that is no store, run or saved model."""
+    if path.is_file() and path.suffix == ".json":
+        return [path]
     if not path.is_dir() or any(path.glob("*.safetensors")):
         return []
     return sorted(path.glob("*.json"))

@@ -16,13 +16,14 @@ from tokengt.data.splits import Split
 from tokengt.draws import chain, mix
 from tokengt.interop.molecules import ATOM_CATEGORIES, DEFAULT_POLICY, MoleculePolicy, TextKind, canonical_smiles
 from tokengt.ragged import Segments
+from tokengt.sparse import as_dense
 
 PAIRS = (("train", "valid"), ("train", "test"), ("valid", "test"))
 EXAMPLES = 3
 # Salts that keep hashes of different uses apart: multiples of the step of splitmix64, as signed 64-bit integers. An
 # edge of k nodes needs k + 3 of them.
 _SALTS = [(salt * 0x9E3779B97F4A7C15 + 2**63) % 2**64 - 2**63 for salt in range(64)]
-_ELEMENTS = tuple(
+ELEMENTS = tuple(
     re.findall(
         "[A-Z][a-z]?",
         "HHeLiBeBCNOFNeNaMgAlSiPSClArKCaScTiVCrMnFeCoNiCuZnGaGeAsSeBrKrRbSrYZrNbMoTcRuRhPdAgCdInSnSbTeIXeCsBaLaCePrNd"
@@ -120,7 +121,7 @@ def unseen_elements(graphs: GraphBatch, split: Split) -> dict[str, int]:
 
     Column 0 of ``node_features`` is the row of the atomic number; atoms that are no element count as "*".
     """
-    assert graphs.node_features is not None
+    assert isinstance(graphs.node_features, Tensor)
     element = graphs.node_features[:, 0].numpy()
     # The part of every node's graph: 0 train, 1 valid, 2 test, -1 none.
     part = np.repeat(split.codes(len(graphs)).numpy(), graphs.nodes.host_lengths.numpy())
@@ -139,7 +140,7 @@ def graph_hashes(batch: GraphBatch, rounds: int) -> Int[Tensor, " graphs"]:
     the end it stands at; of hyperedges likewise. A multiset is hashed as the sum of its members' hashes, which does
     not depend on their order; sums may wrap around.
     """
-    colour = _salted(_row_hashes(batch.node_features, batch.num_nodes), 1)
+    colour = _salted(_row_hashes(as_dense(batch.node_features), batch.num_nodes), 1)
     edge = _row_hashes(batch.edge_features, batch.num_edges)
     hyperedge = _row_hashes(batch.hyperedge_features, batch.num_hyperedges)
     joined = hyperedge
@@ -171,7 +172,7 @@ def _without_stereo(batch: GraphBatch) -> GraphBatch:
     """What every spelling of a molecule has in common; extra descriptors are not part of the molecule."""
     node, edge = (
         None if features is None else torch.cat([features[:, :_STEREO_COLUMN], features[:, _STEREO_COLUMN + 1 :]], 1)
-        for features in (batch.node_features, batch.edge_features)
+        for features in (as_dense(batch.node_features), batch.edge_features)
     )
     return replace(batch, node_features=node, edge_features=edge, graph_features=None)
 
@@ -212,4 +213,4 @@ def _sums(values: Int[Tensor, " rows"], segments: Segments) -> Int[Tensor, " seg
 
 def _symbol(row: int) -> str:
     # The table is our own, because RDKit may not be installed on a machine that only trains.
-    return _ELEMENTS[row] if row < len(_ELEMENTS) else "*"
+    return ELEMENTS[row] if row < len(ELEMENTS) else "*"

@@ -48,6 +48,32 @@ class Attributes:
 
 
 @dataclass(frozen=True)
+class ColumnFeature:
+    """How a column of a table is a feature: a number less ``mean`` and over ``scale``, or one column per category."""
+
+    name: str
+    mean: float = 0.0
+    scale: float = 1.0
+    categories: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.scale > 0:
+            raise ValueError(f"the scale of column {self.name!r} is {self.scale}; expected a number above 0")
+
+
+@dataclass(frozen=True)
+class GraphColumns:
+    """Which columns of a table of nodes and a table of edges mean what; the others are no features."""
+
+    id: str
+    source: str
+    target: str
+    directed: bool = False
+    nodes: tuple[ColumnFeature, ...] = ()
+    edges: tuple[ColumnFeature, ...] = ()
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Which columns of a source mean what.
 
@@ -60,6 +86,7 @@ class Recipe:
         level: what a row of targets belongs to; None: the graph of a table, a guess for other graphs.
         policy: how a molecule becomes a graph.
         attributes: which attributes of a NetworkX graph are features; None: those that most graphs have as numbers.
+        tables: how the columns of a table of nodes and of one of edges are read; None: as the data suggests.
         weights: a numeric column: how much each row counts in training.
         censored: what becomes of rows whose label is a bound such as ``>3.69``: "reject" them, or "learn" from them,
             where a prediction beyond the bound is right.
@@ -73,6 +100,7 @@ class Recipe:
     level: Level | None = None
     policy: MoleculePolicy = DEFAULT_POLICY
     attributes: Attributes | None = field(default=None, metadata={"late": True})
+    tables: GraphColumns | None = field(default=None, metadata={"late": True})
     weights: str | None = field(default=None, metadata={"late": True})
     censored: Censored = field(default="reject", metadata={"late": True})
 
@@ -124,7 +152,7 @@ class Manifest:
     ``featurisation`` has kind ("molecule" or "graph") and version, for molecules policy and rdkit too; ``columns``
     has smiles, targets, split, weights and censored as they were asked for; ``counts`` has graphs, nodes, edges,
     hyperedges and rows (of targets); ``files`` has the SHA-256 of each file; ``attributes`` are the features of
-    NetworkX graphs.
+    NetworkX graphs, ``tables`` those of a graph that came as a table of nodes and one of edges.
     """
 
     source: Source
@@ -140,6 +168,7 @@ class Manifest:
     files: Mapping[str, str] = field(default_factory=dict)
     format: str = FORMAT
     attributes: Attributes | None = field(default=None, metadata={"late": True})
+    tables: GraphColumns | None = field(default=None, metadata={"late": True})
 
     @property
     def target_names(self) -> tuple[str, ...]:

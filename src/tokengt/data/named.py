@@ -9,20 +9,15 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from tokengt.batch import GraphBatch
 from tokengt.config import to_dict
 from tokengt.data import engines
 from tokengt.data.catalogue import DATASETS, Dataset, Layout
 from tokengt.data.datasets import bundled
 from tokengt.data.downloads import cache_folder, check, fetch
-from tokengt.data.graph_sources import LabelledGraphs
 from tokengt.data.graph_store import packed
 from tokengt.data.manifest import MANIFEST, Recipe, featurisation
 from tokengt.data.merge import write_store
@@ -199,36 +194,10 @@ def _prepared_graphs(dataset: Dataset, source: Found, out: Path, recipe: Recipe,
     with at_work(out, progress):
         if not is_finished(out, origin):
             assert source.layout.graphs is not None
-            manifest, tensors, rejected = packed(graphs_of(source.layout.graphs(source.files), dataset.targets), origin)
+            manifest, tensors, rejected = packed(source.layout.graphs(source.files), origin)
             write_store(out, manifest, tensors, (), rejected)
         clear_shards(out)
     return Store.open(out, verify=False)
-
-
-def graphs_of(arrays: Mapping[str, Any], targets: tuple[str, ...]) -> LabelledGraphs:
-    """Graphs whose nodes and edges have a type each, from flat arrays with every edge once; both directions here.
-
-    The edges of a graph come in the order of their ends, as PyG has them.
-    """
-    nodes, edges = (torch.as_tensor(arrays[name]).long() for name in ("node_ptr", "edge_ptr"))
-    ends = torch.as_tensor(arrays["edge_index"]).long()
-    both = torch.cat([ends, ends.flip(0)], 1)
-    owner = torch.repeat_interleave(torch.arange(len(edges) - 1), edges.diff()).repeat(2)
-    order = torch.argsort((owner * 256 + both[0]) * 256 + both[1], stable=True)
-    assert not len(both[0]) or int(both.max()) < 256, "graphs of molecules are small"
-    batch = GraphBatch.from_arrays(
-        {
-            "node_offsets": nodes,
-            "edge_offsets": 2 * edges,
-            "edge_index": both[:, order],
-            "node_features": torch.as_tensor(arrays["atom_type"]).long()[:, None],
-            "edge_features": torch.as_tensor(arrays["edge_type"]).long().repeat(2)[order][:, None],
-        }
-    )
-    values = torch.as_tensor(arrays["y"]).double()[:, None]
-    split = torch.as_tensor(arrays["split"]).to(torch.int8)
-    lines = torch.arange(1, len(values) + 1)
-    return LabelledGraphs(batch, values, "graph", targets, split, lines, ())
 
 
 def describe(dataset: Dataset) -> tuple[str, str]:

@@ -7,7 +7,11 @@ import os
 from pathlib import Path
 
 # The data sets of :mod:`tokengt.data.catalogue`, for those who only ask whether a word is the name of one.
-NAMES = ("pcqm4mv2", "qm9", "zinc12k", "molpcba", "peptides-func", "esol", "freesolv", "bace", "tox21", "hiv")
+NAMES = (
+    *("pcqm4mv2", "qm9", "zinc12k", "molpcba", "peptides-func", "esol", "freesolv", "bace", "tox21", "hiv"),
+    *("coauthor-cs", "coauthor-physics", "amazon-photo", "amazon-computers", "chameleon", "crocodile"),
+    *("minesweeper", "tolokers", "chameleon-filtered", "squirrel-filtered", "actor"),
+)
 
 
 def public_data(name: str) -> Path:

@@ -117,8 +117,12 @@ class PredictionSheet(Sheet):
         rows = zip(answers.front.cells(), predictions, beside, answers.each_reason, strict=True)
         return _csv([*front, *cells, *more, reason] for front, cells, more, reason in rows)
 
+    def header(self) -> bytes:
+        """The first line of the file."""
+        return _csv([[*self.head, *self.names]])
+
     def join(self, pieces: Iterable[Path], file: BinaryIO) -> None:
-        file.write(_csv([[*self.head, *self.names]]))
+        file.write(self.header())
         _copied(pieces, file)
 
 

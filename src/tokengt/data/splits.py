@@ -1,8 +1,8 @@
-"""Training, validation and test parts of a data set: at random, by scaffold, from a column, in folds."""
+"""Training, validation and test parts of a data set: at random, by class or scaffold, from a column, in folds."""
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Int, Int8
@@ -15,17 +15,24 @@ from tokengt.data.manifest import PARTS as PARTS
 Fractions = tuple[float, float, float]
 # Shares of train, valid and test.
 STANDARD: Fractions = (0.8, 0.1, 0.1)
+# Of each class, how many nodes validate and how many test, in the paper's experiment on large graphs.
+PER_CLASS = 30
+_SHOWN_CLASSES = 5
 # Groups of train, valid and test; a group is a list of places.
 Parts = tuple[list[list[int]], list[list[int]], list[list[int]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Places of the data set in each part: int64, ascending, none in two parts. ``valid`` and ``test`` may be empty."""
+    """Places of the data set in each part: int64, ascending, none in two parts. ``valid`` and ``test`` may be empty.
+
+    ``remarks`` are sentences about how it differs from what was asked for.
+    """
 
     train: Int[Tensor, " train"]
     valid: Int[Tensor, " valid"]
     test: Int[Tensor, " test"]
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if len(self.train) == 0:
@@ -42,14 +49,15 @@ class Split:
         return codes
 
     def sentences(self) -> list[str]:
-        """The sizes, and one sentence for each part that is empty."""
+        """The sizes, one sentence for each part that is empty, and the remarks."""
         sizes = {name: len(places) for name, places in self.parts().items()}
         lines = [", ".join(f"{size:,} {name}" for name, size in sizes.items())]
         why = {
             "valid": "no model can be chosen by it: the last one is kept",
             "test": "no number says how good the model is on unseen data",
         }
-        return lines + [f"the {name} part is empty: {reason}" for name, reason in why.items() if sizes[name] == 0]
+        empty = [f"the {name} part is empty: {reason}" for name, reason in why.items() if sizes[name] == 0]
+        return [*lines, *empty, *self.remarks]
 
 
 def random_split(count: int, seed: int, fractions: Fractions = STANDARD) -> Split:
@@ -61,6 +69,41 @@ def random_split(count: int, seed: int, fractions: Fractions = STANDARD) -> Spli
     train, valid, test = _sizes(count, check_fractions(fractions))
     first, second, third = torch.split(permutation(count, seed), [train, valid, test])
     return _split(first, second, third)
+
+
+def class_split(
+    labels: Int[Tensor, " places"], seed: int, each: int = PER_CLASS, names: Sequence[str] | None = None
+) -> Split:
+    """``each`` places of every class for validation, as many for test, and the rest for training, by a seeded shuffle.
+
+    This is how the paper splits the nodes of a large graph (``each`` is 30). A class of at most twice as many places
+    would leave nothing to learn from: it gives a third of its places to either part, rounded down, and a remark says
+    so. ``names`` are those of the classes, for the remark; a label below 0 is none, and its place is in no part.
+    """
+    if each < 1:
+        raise ValueError(f"a split per class takes {each} places of each class; expected at least 1")
+    order = permutation(len(labels), seed)
+    order = order[labels[order] >= 0]
+    # A stable sort of the shuffled places: the places of each class together, in the order of the shuffle.
+    order = order[torch.argsort(labels[order], stable=True)]
+    found, counts = torch.unique_consecutive(labels[order], return_counts=True)
+    place = torch.cat([torch.arange(count) for count in counts.tolist()]) if len(counts) else counts
+    taken = torch.where(counts > 2 * each, each, counts // 3).repeat_interleave(counts)
+    valid, test = order[place < taken], order[(place >= taken) & (place < 2 * taken)]
+    small = [(int(label), int(count)) for label, count in zip(found, counts, strict=True) if count <= 2 * each]
+    return _split(order[place >= 2 * taken], valid, test, remarks=_small_classes(small, each, names))
+
+
+def _small_classes(small: Sequence[tuple[int, int]], each: int, names: Sequence[str] | None) -> tuple[str, ...]:
+    if not small:
+        return ()
+    told = [f"{label if names is None else names[label]} ({count})" for label, count in small[:_SHOWN_CLASSES]]
+    more = f" and {len(small) - _SHOWN_CLASSES} more" if len(small) > _SHOWN_CLASSES else ""
+    what = "a class has" if len(small) == 1 else f"{len(small)} classes have"
+    return (
+        f"{what} at most {2 * each} labelled rows, of which a third validates and a third tests instead of {each} "
+        f"each: {', '.join(told)}{more}",
+    )
 
 
 def sorted_group_split(groups: Sequence[str], fractions: Fractions = STANDARD) -> Split:
@@ -187,8 +230,8 @@ def _of_groups(parts: Parts, shares: Fractions) -> Split:
     return _split(*(torch.tensor([place for group in part for place in group], dtype=torch.int64) for part in parts))
 
 
-def _split(train: Tensor, valid: Tensor, test: Tensor) -> Split:
-    return Split(train.sort().values, valid.sort().values, test.sort().values)
+def _split(train: Tensor, valid: Tensor, test: Tensor, *, remarks: tuple[str, ...] = ()) -> Split:
+    return Split(train.sort().values, valid.sort().values, test.sort().values, remarks=remarks)
 
 
 def check_folds(folds: int) -> None:

@@ -4,18 +4,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from tokengt.config import near
-from tokengt.data.manifest import FILE_PART, PARTS
+from tokengt.data.manifest import FILE_PART, NO_PART, PARTS
 from tokengt.data.splits import (
+    PER_CLASS,
     STANDARD,
     Fractions,
     Split,
     balanced_group_split,
     check_folds,
     check_fractions,
+    class_split,
     column_split,
     fold_splits,
     random_split,
@@ -25,7 +27,9 @@ from tokengt.data.store import Store
 from tokengt.interop.molecules import scaffolds
 
 AUTO, GIVEN, COLUMN = "auto", "given", "column:"
-RANDOM, SCAFFOLD, SCAFFOLD_SORTED = "random", "scaffold", "scaffold-sorted"
+RANDOM, SCAFFOLD, SCAFFOLD_SORTED, BY_CLASS = "random", "scaffold", "scaffold-sorted", "per-class"
+# Kinds that a number may follow, as in given:3 and per-class:30, and the least that it may be.
+_NUMBERED = {GIVEN: 0, BY_CLASS: 1}
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,10 @@ class SplitRequest:
 
     Args:
         kind: a name in :data:`SPLITS`; ``column:NAME`` for a column of train, valid and test; or "auto": what the data
-            came with if it came with any, else random. Names are read without case, and "_" as "-".
-        seed: of the shuffle of "random" and "scaffold", and of folds; "scaffold-sorted" has no shuffle.
+            came with if it came with any, else random. Names are read without case, and "_" as "-". "per-class" takes
+            30 of each class to validate, 30 to test and the rest to train ("per-class:N" N of each); "given:K" is
+            split K of data that comes with several, counted from 0.
+        seed: of the shuffle of "random", "per-class" and "scaffold", and of folds; "scaffold-sorted" has no shuffle.
         fractions: shares of train, valid and test.
         folds: 0, or the number of parts of a cross-validation.
         fold: of the folds, the number of the one that is wanted; None for all of them.
@@ -59,6 +65,14 @@ class SplitRequest:
         if self.kind in names or (self.kind.startswith(COLUMN) and self.column):
             self._check_numbers()
             return
+        plain = self.kind.partition(":")[0]
+        if plain in _NUMBERED:
+            if not column.strip().isdecimal() or int(column) < _NUMBERED[plain]:
+                raise ValueError(
+                    f"split is {written!r}; expected a whole number from {_NUMBERED[plain]} after the colon"
+                )
+            self._check_numbers()
+            return
         raise ValueError(
             f"split is {written!r}{near(self.kind, names)}; expected {', '.join(names)}, or {COLUMN}NAME for a "
             "column of train, valid and test"
@@ -71,7 +85,7 @@ class SplitRequest:
             check_folds(self.folds)
         if self.fold is not None and not 0 <= self.fold < self.folds:
             raise ValueError(f"fold is {self.fold}; expected 0 to {self.folds - 1}, one of {self.folds} folds")
-        if self.folds and (self.kind == GIVEN or self.column is not None):
+        if self.folds and (self.plain in _NUMBERED or self.column is not None):
             raise ValueError("folds make their own splits; split at random or by scaffold with them")
 
     @property
@@ -79,13 +93,28 @@ class SplitRequest:
         """The name of the column, where one is asked for."""
         return self.kind.removeprefix(COLUMN) if self.kind.startswith(COLUMN) else None
 
+    @property
+    def plain(self) -> str:
+        """The kind without the number that follows it."""
+        name = self.kind.partition(":")[0]
+        return name if name in _NUMBERED else self.kind
+
+    @property
+    def number(self) -> int | None:
+        """The number after the kind, where there is one."""
+        _, _, number = self.kind.partition(":")
+        return int(number) if self.plain in _NUMBERED and number else None
+
     def __str__(self) -> str:
         if self.files and not self.cut:
             return "a file for each part"
         if self.column is not None:
             return f"by the column {self.column!r}"
-        if self.kind == GIVEN:
-            return "as the data gives it"
+        if self.plain == GIVEN:
+            return "as the data gives it" + (f", its split {self.number}" if self.number is not None else "")
+        if self.plain == BY_CLASS:
+            each = self.number or PER_CLASS
+            return f"{each} of each class to validate and {each} to test, the rest to train, seed {self.seed}"
         if self.folds:
             what = "random" if self.kind == RANDOM else "whole scaffolds"
             which = "" if self.fold is None else f"fold {self.fold} of "
@@ -125,7 +154,7 @@ def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]
     places = Places(store, len(store.targets) if by_row else len(store), by_row)
     if request.files:
         return [_by_files(places, request)], by_row
-    split = SPLITS[GIVEN if request.column is not None else request.kind]
+    split = SPLITS[GIVEN if request.column is not None else request.plain]
     splits = split(places, request)
     return splits if request.fold is None else [splits[request.fold]], by_row
 
@@ -143,13 +172,26 @@ class Places:
     only: Int[Tensor, " places"] | None = None
 
     def units(self) -> Int[Tensor, " places"]:
-        """The number of each place's unit. A unit is never torn apart: both directions of an edge are one unit."""
-        if not self.by_row or self.store.manifest.level != "edge":
+        """The number of each place's unit, -1 for a row without a label, which is in no part.
+
+        A unit is never torn apart: both directions of an edge are one unit.
+        """
+        if not self.by_row:
             return torch.arange(self.count)
-        ends = self.store.graphs.edge_index
+        units = torch.full((self.count,), -1)
+        labelled = self.labelled()
+        if self.store.manifest.level != "edge":
+            units[labelled] = torch.arange(int(labelled.sum()))
+            return units
+        ends = self.store.graphs.edge_index[:, labelled]
         keys = ends.amin(0) * self.store.graphs.num_nodes + ends.amax(0)
-        inverse: Tensor = torch.unique(keys, return_inverse=True)[1]
-        return inverse
+        units[labelled] = torch.unique(keys, return_inverse=True)[1]
+        return units
+
+    def labelled(self) -> Bool[Tensor, " rows"]:
+        """Which rows have a label of some target."""
+        known = ~torch.isnan(self.store.targets)
+        return known.any(1) if known.shape[1] else torch.ones(len(known), dtype=torch.bool)
 
 
 def _random(places: Places, request: SplitRequest) -> list[Split]:
@@ -162,7 +204,8 @@ def _random(places: Places, request: SplitRequest) -> list[Split]:
 
 def _of_units(split: Split, units: Int[Tensor, " places"], count: int) -> Split:
     """A split of units as a split of the places in them."""
-    codes = split.codes(count).index_select(0, units)
+    # The unit -1 is the last one of a list: one that is in no part.
+    codes = torch.cat([split.codes(count), torch.tensor([NO_PART], dtype=torch.int8)])[units]
     return Split(*(torch.nonzero(codes == code).flatten() for code in range(3)))
 
 
@@ -185,7 +228,23 @@ def _given(places: Places, request: SplitRequest) -> list[Split]:
         raise ValueError(f"split is {request.kind!r}, but the data came with {came}; expected {_known(store)}")
     if len(store.split) != places.count:
         raise ValueError(f"the split column has {len(store.split)} entries; expected {places.count}")
-    return [column_split(store.split, request.seed)]
+    codes = store.split.reshape(places.count, -1)
+    number = request.number or 0
+    if number >= codes.shape[1]:
+        raise ValueError(f"split is {request.kind!r}, but the data came with {codes.shape[1]} of them, counted from 0")
+    return [column_split(codes[:, number], request.seed)]
+
+
+def _by_class(places: Places, request: SplitRequest) -> list[Split]:
+    store = places.store
+    if len(store.targets) != places.count or store.targets.shape[1] != 1:
+        raise ValueError("a split per class needs one column of classes with a row for each thing that is split")
+    values = store.targets[:, 0]
+    labels = torch.where(torch.isnan(values), -1.0, values)
+    if bool((labels != labels.round()).any()):
+        raise ValueError("a split per class needs classes, and these labels are numbers; split at random")
+    names = store.manifest.targets[0].classes
+    return [class_split(labels.long(), request.seed, request.number or PER_CLASS, names)]
 
 
 def _by_files(places: Places, request: SplitRequest) -> Split:
@@ -204,7 +263,7 @@ def _by_files(places: Places, request: SplitRequest) -> Split:
 
 def _known(store: Store) -> str:
     """The splits that this store can have."""
-    names: Sequence[str] = [RANDOM, *([SCAFFOLD, SCAFFOLD_SORTED] if store.texts([]) is not None else [])]
+    names: Sequence[str] = [RANDOM, BY_CLASS, *([SCAFFOLD, SCAFFOLD_SORTED] if store.texts([]) is not None else [])]
     if store.split is not None:
         names = [*names, GIVEN]
     return ", ".join(names)
@@ -212,4 +271,10 @@ def _known(store: Store) -> str:
 
 Splitter = Callable[[Places, SplitRequest], list[Split]]
 # The ways to split by name; a new way is a function and a line here.
-SPLITS: dict[str, Splitter] = {RANDOM: _random, SCAFFOLD: _scaffold, SCAFFOLD_SORTED: _scaffold, GIVEN: _given}
+SPLITS: dict[str, Splitter] = {
+    RANDOM: _random,
+    SCAFFOLD: _scaffold,
+    SCAFFOLD_SORTED: _scaffold,
+    BY_CLASS: _by_class,
+    GIVEN: _given,
+}

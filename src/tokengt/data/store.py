@@ -62,15 +62,16 @@ class Store:
 
     ``graphs`` are packed, in narrow integers. ``targets`` has one row per graph, node or edge (``manifest.level``) and
     NaN for a missing label; ``lines`` is where each graph stands in the source; ``split`` is the code of each row's
-    part (:data:`tokengt.data.splits.PARTS`). ``weights`` is how much each row counts in training, and ``bounds`` has,
-    for labels that are bounds such as ``>3.69``, the lower one of every target and then the upper one of every target.
+    part (:data:`tokengt.data.splits.PARTS`), in one column for each split where the data came with several. ``weights``
+    is how much each row counts in training, and ``bounds`` has, for labels that are bounds such as ``>3.69``, the lower
+    one of every target and then the upper one of every target.
     """
 
     manifest: Manifest
     graphs: GraphBatch
     targets: Float64[Tensor, "rows targets"]
     lines: Int64[Tensor, " graphs"]
-    split: Int8[Tensor, " rows"] | None = None
+    split: Int8[Tensor, "rows *splits"] | None = None
     folder: Path | None = None
     _texts: _Texts | None = None
     weights: Float64[Tensor, " rows"] | None = None
@@ -127,7 +128,7 @@ class Store:
         classes: Sequence[Sequence[str] | None] | None = None,
         task: TaskKind | None = None,
         descriptors: Sequence[str] = (),
-        split: Int8[Tensor, " rows"] | None = None,
+        split: Int8[Tensor, "rows *splits"] | None = None,
         lines: Int64[Tensor, " graphs"] | None = None,
     ) -> "Store":
         """A store in memory, without a folder. With ``texts`` or ``policy`` the graphs are molecules.
@@ -200,7 +201,8 @@ class Store:
         cache, owner = None if self.folder is None else self.folder / CACHE, self.manifest.files.get(GRAPHS, "")
         graphs = self.graphs
         for fact in facts:
-            graphs = graphs.with_fact(fact.name, fact_of_all(graphs, fact, cache, owner, progress), fact.per)
+            if graphs.fact(fact.name) is None:
+                graphs = graphs.with_fact(fact.name, fact_of_all(graphs, fact, cache, owner, progress), fact.per)
         return replace(self, graphs=graphs)
 
     def data_checksum(self) -> str:

@@ -5,51 +5,54 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokengt.experiments.strokes import strokes
 from tokengt.files import write_whole
 
 _DPI = 150
-# Message passing is dashed, other graph Transformers dotted.
-_FAMILIES = {"O(n + m)": "--", "O(n^2)": ":", "O(n^2 + m)": ":"}
 
 
 def plot_costs(lines: Sequence[Mapping[str, Any]], file: Path) -> None:
-    """One line per system; a cross where it ran out of memory or failed. The same numbers give the same bytes."""
+    """Write :func:`draw_costs` as a PNG. The same numbers give the same bytes."""
     import matplotlib
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
 
-    on_gpu = any(point["memory_gib"] is not None for line in lines for point in line["points"])
-    panels = [("seconds", "time_exponent", 1000.0, "time of a training step, ms per graph")]
-    panels += [("memory_gib", "memory_exponent", 1024.0, "memory of a training step, MiB per graph")] if on_gpu else []
     content = io.BytesIO()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False})
-        figure = Figure(figsize=(8.6 * len(panels), 5.2), layout="constrained")
-        paired = colormaps["tab20"].colors  # type: ignore[attr-defined]
-        colours = (*paired[::2], *paired[1::2])
-        for axes, (field, power, scale, label) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
-            for number, line in enumerate(lines):
-                _draw(axes, line, field, power, scale, colours[number % len(colours)])
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.set_xlabel("nodes of a graph")
-            axes.set_ylabel(label)
-            axes.grid(linewidth=0.4, alpha=0.5)
-            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
-        figure.savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
+        matplotlib.rcParams["text.parse_math"] = False
+        draw_costs(lines).savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
     write_whole(file, content.getvalue())
 
 
-def _draw(axes: Any, line: Mapping[str, Any], field: str, power: str, scale: float, colour: Any) -> None:
+def draw_costs(lines: Sequence[Mapping[str, Any]]) -> Any:
+    """A figure with one line per system; a cross where it ran out of memory or failed."""
+    from matplotlib.figure import Figure
+
+    panels = (
+        ("seconds", "time_exponent", 1000.0, "time of a training step, ms per graph"),
+        ("memory_gib", "memory_exponent", 1024.0, "memory of a training step, MiB per graph"),
+    )
+    figure = Figure(figsize=(8.6 * len(panels), 5.2), layout="constrained")
+    drawn = strokes([(line["system"], line["asymptotics"]) for line in lines])
+    for axes, (field, power, scale, label) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        for line, stroke in zip(lines, drawn, strict=True):
+            _draw(axes, line, field, power, scale, stroke)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("nodes of a graph")
+        axes.set_ylabel(label)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(linewidth=0.4, alpha=0.5)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
+    return figure
+
+
+def _draw(axes: Any, line: Mapping[str, Any], field: str, power: str, scale: float, stroke: Mapping[str, Any]) -> None:
     points = [(point["nodes"], scale * point[field] / point["graphs"]) for point in line["points"] if point[field]]
     if not points:
         return
     grows = "" if line[power] is None else f": n^{line[power]:.2f}"
-    style = _FAMILIES.get(line["asymptotics"], "-") if "TokenGT" not in line["system"] else "-"
-    axes.plot(*zip(*points, strict=True), style, marker=".", color=colour, linewidth=1.3, label=line["system"] + grows)
+    axes.plot(*zip(*points, strict=True), marker=".", **{**stroke, "label": line["system"] + grows})
     if line["points"][-1]["failed"] is not None:
-        axes.plot(*points[-1], "x", color=colour, markersize=9)
+        axes.plot(*points[-1], "x", color=stroke["color"], markersize=9)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.data.batching import evaluation_batches, tokens_at_once
+from tokengt.data.batching import evaluation_batches, tokens_predicted_at_once
 from tokengt.data.datasets import find_run
 from tokengt.inference.answers import Answer, Predictions, scattered
 from tokengt.inference.trained import Passes, Trained, restored, scaled
@@ -22,6 +22,7 @@ from tokengt.interop.smiles import batch_of_molecules
 from tokengt.level import Level
 from tokengt.models.passes import Over, Prediction, check_passes
 from tokengt.models.pretrained import WEIGHTS
+from tokengt.sparse import SparseRows
 from tokengt.training.calibrating import describe
 from tokengt.training.calibration import Calibration, Trust, read_calibration
 from tokengt.training.neighbours import Described
@@ -189,7 +190,7 @@ class Predictor:
         mean = torch.full((rows.total, self.task.width), torch.nan, dtype=torch.float64)
         std, spread = (torch.full_like(mean, torch.nan) for _ in range(2))
         inputs = [scaled(graphs, member.descriptors) for member in self.members]
-        for places in self._batches(graphs):
+        for places in self.batches(graphs):
             index, _ = rows.take(places)
             own_ids = None if node_ids is None else node_ids[graphs.nodes.take(places)[0]].to(self.device)
             summary, between = Passes.summarised(
@@ -263,7 +264,7 @@ class Predictor:
         if not len(graphs):
             return torch.zeros(0, self.width)
         inputs = [scaled(graphs, member.descriptors) for member in self.members]
-        batches, vectors = self._batches(graphs), []
+        batches, vectors = self.batches(graphs), []
         for places in batches:
             parts = [
                 member.embed(own.select(places).to(self.device))
@@ -280,10 +281,11 @@ class Predictor:
         """The length of an embedding, asked for only where there is nothing to embed."""
         return sum(member.model.embedding_width for member in self.members)
 
-    def _batches(self, graphs: GraphBatch) -> list[Tensor]:
+    def batches(self, graphs: GraphBatch) -> list[Tensor]:
+        """The places of the graphs that one call of the model takes together, batch by batch: of similar sizes."""
         # The models of a run differ in their weights and scaling only, so the first can say what a graph costs.
         costs = self.members[0].model.costs(graphs)
-        return evaluation_batches(torch.arange(len(graphs)), costs, tokens_at_once(self.device))
+        return evaluation_batches(torch.arange(len(graphs)), costs, tokens_predicted_at_once(self.device))
 
     def _descriptors(self, values: Any, count: int) -> Float[Tensor, "rows columns"]:
         names = self.spec.descriptors.columns
@@ -329,5 +331,13 @@ def _overflowing(inputs: Sequence[GraphBatch]) -> Bool[Tensor, " graphs"]:
             (graphs.level_rows("graph"), graphs.graph_features),
         ):
             if features is not None and features.is_floating_point():
-                lost[rows.ids[~(features.abs() <= _LARGEST_INPUT).all(1)].cpu()] = True
+                lost[rows.ids[_too_large(features)].cpu()] = True
     return lost
+
+
+def _too_large(features: Float[Tensor, "rows _"] | SparseRows) -> Bool[Tensor, " rows"]:
+    """Which rows hold a number that float32 cannot compute with."""
+    if not isinstance(features, SparseRows):
+        return ~(features.abs() <= _LARGEST_INPUT).all(1)
+    wrong = ~(features.values.abs() <= _LARGEST_INPUT)
+    return torch.zeros(len(features), dtype=torch.bool).index_fill(0, features.entries.ids[wrong].cpu(), True)

@@ -2,17 +2,20 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
+from tokengt.facts import Per
 from tokengt.graph import Graph
 from tokengt.ragged import Segments
+from tokengt.sparse import SparseRows
 from tokengt.validation import checked_features
 
+_FACT = "_fact_"
 _WANTED_NUMBERS = "hyperedge_index must number each graph's hyperedges 0, 1, 2, ..., none of them without nodes"
 
 
@@ -22,7 +25,7 @@ class _Parts:
 
     device: torch.device
     num_nodes: int | None
-    x: Tensor | None
+    x: Tensor | SparseRows | None
     edge_index: Tensor
     edge_attr: Tensor | None
     incidence: Tensor
@@ -66,11 +69,29 @@ def packed(data: Any) -> GraphBatch:
         "graph_features": checked_features("graph_features", parts.graph_features, nodes.count),
     }
     _check(fields, name_graphs=is_batch(data))
-    return GraphBatch.from_packed(**fields)
+    batch = GraphBatch.from_packed(**fields)
+    for name, per, rows in facts_on(data):
+        batch = batch.with_fact(name, rows, per)
+    return batch
+
+
+def fact_attribute(name: str, per: Per) -> str:
+    """The attribute of a PyG object that holds a fact; what its rows are counted by stands first, as PyG wants it."""
+    return f"{per}{_FACT}{name}"
+
+
+def facts_on(data: Any) -> list[tuple[str, Per, Tensor]]:
+    """Facts that were worked out before and kept on a PyG object (:mod:`tokengt.transforms`)."""
+    found: list[tuple[str, Per, Tensor]] = []
+    for key in data.keys():  # noqa: SIM118, PyG's Data is no dict
+        for per in get_args(Per):
+            if isinstance(key, str) and key.startswith(f"{per}{_FACT}") and isinstance(data[key], Tensor):
+                found.append((key.removeprefix(f"{per}{_FACT}"), per, data[key]))
+    return found
 
 
 def _read(data: Any) -> _Parts:
-    x, index, attr = _columns(data, "x"), _tensor(data, "edge_index"), _columns(data, "edge_attr")
+    x, index, attr = _features(data), _tensor(data, "edge_index"), _columns(data, "edge_attr")
     if is_hypergraph(data):
         incidence, hyperedge_attr, index, attr = index, attr, None, None
     else:
@@ -108,6 +129,16 @@ def _tensor(data: Any, key: str) -> Tensor | None:
     if value is not None and (not isinstance(value, Tensor) or value.layout != torch.strided):
         raise ValueError(f"{key} must be a dense tensor, got {type(value).__name__}")
     return value
+
+
+def _features(data: Any) -> Tensor | SparseRows | None:
+    """Features of nodes, the only ones that may be sparse."""
+    x = data.get("x")
+    if isinstance(x, Tensor) and x.layout != torch.strided:
+        if x.ndim != 2:
+            raise ValueError(f"x has shape {list(x.shape)}; expected [nodes, width] of a sparse tensor")
+        return SparseRows.from_torch(x)
+    return _columns(data, "x")
 
 
 def _columns(data: Any, key: str) -> Tensor | None:

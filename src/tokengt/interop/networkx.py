@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tokengt.graph import Graph
+from tokengt.sparse import as_dense
 
 _FEATURES = "features"
 _LABELS = "node_labels"
@@ -81,7 +82,7 @@ def to_networkx(graph: Graph, *, undirected: bool = False) -> Any:
     }
     out = kinds[undirected, repeated]()
     labels: Sequence[Hashable] = graph.extras.get(_LABELS, range(graph.num_nodes))
-    for label, features in zip(labels, _lists(graph.node_features, graph.num_nodes), strict=True):
+    for label, features in zip(labels, _lists(as_dense(graph.node_features), graph.num_nodes), strict=True):
         out.add_node(label, **features)
     out.add_edges_from((labels[u], labels[v], features) for u, v, features in edges)
     return out

@@ -18,7 +18,10 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 from tokengt.interop._pyg_packed import class_names, count_nodes, is_batch, is_hypergraph, packed
+from tokengt.interop._pyg_packed import fact_attribute as fact_attribute
+from tokengt.interop._pyg_packed import facts_on as facts_on
 from tokengt.level import Level
+from tokengt.sparse import SparseRows
 
 _LAYOUT, _WHOLE = "_pyg_layout", "_pyg_batch"
 _FIELDS = ("x", "num_nodes", "edge_index", "edge_attr", "hyperedge_index", "hyperedge_attr", "graph_features")
@@ -65,7 +68,8 @@ def from_pyg(data: Any) -> Graph | GraphBatch:
 
 def unread_attributes(data: Any, known: Iterable[str] = ("y",)) -> dict[str, Level]:
     """Attributes of numbers that no model reads, with what they are counted by; ``known`` ones are labels."""
-    left_out = {"batch", "ptr", *known}
+    facts = [fact_attribute(name, per) for name, per, _ in facts_on(data)]
+    left_out = {"batch", "ptr", *known, *facts}
     return {
         key: counted_by(data, key)
         for key, value in _others(data).items()
@@ -262,7 +266,7 @@ def _layout_to_write(graphs: Sequence[Graph]) -> _Layout:
 def _written(graph: Graph, layout: _Layout, plain: type) -> Any:
     ids = torch.repeat_interleave(graph.hyperedge_offsets.diff())
     values: dict[str, Any] = {
-        "x": graph.node_features,
+        "x": graph.node_features.to_torch() if isinstance(graph.node_features, SparseRows) else graph.node_features,
         "num_nodes": graph.num_nodes,
         "edge_index": graph.edge_index,
         "edge_attr": graph.edge_features,

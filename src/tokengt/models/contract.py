@@ -115,6 +115,19 @@ class ModelConfig(ABC):
         """Settings that the shapes of weights do not show, but without which trained weights mean nothing."""
         return {}
 
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int | None:
+        """About how many bytes a training step on the graphs at these places keeps; None where nobody worked it out.
+
+        ``itemsize`` is how many bytes a number has in products: 4, or 2 in mixed precision. ``graphs`` need not carry
+        facts: whether a step fits is asked before they are worked out.
+        """
+        return None
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether the model can compute activations again for the gradient (:meth:`Model.set_recompute`)."""
+        return False
+
     def attention_settings(self, kind: str) -> Mapping[str, Any]:
         """Settings of this config that switch a trained model to another kind of attention, to be fine-tuned with it.
 
@@ -239,6 +252,10 @@ class Model(nn.Module, ABC):
     def drawn_node_ids(self, nodes: Segments) -> Float[Tensor, "nodes width"] | None:
         """Identifiers for one training step, where the model's way of drawing them cannot be recorded; else None."""
         return None
+
+    def set_recompute(self, on: bool) -> bool:
+        """Compute activations again for the gradient instead of keeping them; whether the model can, and now does."""
+        return False
 
     def pieces(self) -> Sequence[nn.Module]:
         """Parts that FSDP shards one at a time, such as the blocks of a Transformer; whatever is left is one more."""

@@ -12,6 +12,7 @@ from tokengt.batch import GraphBatch
 from tokengt.data.store import Store
 from tokengt.interop.molecules import MOLECULE_CATEGORIES
 from tokengt.ragged import Segments
+from tokengt.sparse import SparseRows, sparse_linear
 from tokengt.validation import describe_features
 
 # With up to this many categories, a product with a matrix of zeros and ones is faster on a GPU than looking rows up.
@@ -34,11 +35,11 @@ class FeatureSpec:
             raise ValueError("features are either categories or floats; give categories or width, not both")
 
     @classmethod
-    def of(cls, features: Shaped[Tensor, "rows _"] | None) -> "FeatureSpec":
+    def of(cls, features: Shaped[Tensor, "rows _"] | SparseRows | None) -> "FeatureSpec":
         """The narrowest specification that holds these features."""
         if features is None or features.shape[1] == 0:
             return cls()
-        if features.is_floating_point():
+        if isinstance(features, SparseRows) or features.is_floating_point():
             return cls(width=features.shape[1])
         sizes = (features.amax(0).long() + 1).clamp(min=1) if len(features) else torch.ones(features.shape[1])
         return cls(categories=tuple(int(size) for size in sizes.tolist()))
@@ -69,7 +70,7 @@ def multi_hot(index: Int[Tensor, "rows columns"], table: Float[Tensor, "entries 
 
 
 class FeatureEncoder(nn.Module):
-    """X w_in: a sum of embeddings for categories, a linear map for floats.
+    """X w_in: a sum of embeddings for categories, a linear map for floats, which may be sparse.
 
     ``dropout`` is the share of single float features that training sets to zero; categories are never dropped.
 
@@ -86,10 +87,13 @@ class FeatureEncoder(nn.Module):
         sizes = torch.tensor((0, *spec.categories[:-1]), dtype=torch.int64)
         self.register_buffer("offsets", sizes.cumsum(0), persistent=False)
 
-    def forward(self, features: Shaped[Tensor, "rows _"] | None) -> Float[Tensor, "rows dim"] | None:
+    def forward(self, features: Shaped[Tensor, "rows _"] | SparseRows | None) -> Float[Tensor, "rows dim"] | None:
         """Embedded features, or None without any; :meth:`check` them first."""
         if features is None:
             return None
+        if isinstance(features, SparseRows):
+            assert self.linear is not None, "features were checked before"
+            return sparse_linear(features, self.linear.weight, dropout=self.dropout, training=self.training)
         if self.table is not None:
             index = features.long() + self.offsets
             if index.is_cuda and self.table.num_embeddings <= _WIDEST_MULTI_HOT:
@@ -107,7 +111,7 @@ class FeatureEncoder(nn.Module):
 
     def check(self, batch: GraphBatch, segments: Segments) -> None:
         """Raise a ValueError that names the graph, the row and the column if the batch's features do not fit."""
-        features: Tensor | None = getattr(batch, self.name)
+        features: Tensor | SparseRows | None = getattr(batch, self.name)
         if features is None and segments.total == 0:
             return
         columns = len(self.spec.categories) or self.spec.width
@@ -116,7 +120,7 @@ class FeatureEncoder(nn.Module):
         if width != columns or not kinds_agree:
             raise ValueError(f"{self.name} is {describe_features(features)}; this model expects {self.spec}")
         bounds = batch.category_range(self.name) if self.spec.categories else None
-        if features is None or bounds is None:
+        if features is None or isinstance(features, SparseRows) or bounds is None:
             return
         for column, (low, high, size) in enumerate(zip(*bounds, self.spec.categories, strict=True)):
             if low < 0 or high >= size:

@@ -30,6 +30,8 @@ _LANCZOS_SHARE = 4
 # Where Lanczos cannot compute an eigenspace whole, a component of up to this many nodes is decomposed whole after all,
 # which takes some seconds.
 _DENSE_FALLBACK = 3000
+# What is kept of an eigenvector that was computed is right to about 1e-6, and its residual far below that.
+_RESIDUAL = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,15 +71,28 @@ def large_graph_spectrum(
         whole = whole and eigenpairs.whole
         kept = np.ones((1, len(eigenpairs.values)), dtype=bool)
         blocks.append(Block(mine[None], eigenpairs.values[None], eigenpairs.vectors[None], kept))
-    if not whole:
-        warnings.warn(
-            f"{name} ({num_nodes} nodes) has too many eigenvalues too close together to compute their eigenspace "
-            "whole: its Laplacian eigenvectors are valid there, but another machine may return others",
-            UserWarning,
-            stacklevel=4,
-        )
     values, vectors = _merge(blocks, num_nodes, ends)
+    off = largest_residual(laplacian, values, vectors)
+    problem = None
+    if not off <= _RESIDUAL:
+        problem = (
+            f"the search for eigenvectors of its Laplacian ended with a residual of {off:.2g}, expected at most "
+            f"{_RESIDUAL:g}: they are only nearly eigenvectors, and another machine may return others"
+        )
+    elif not whole:
+        problem = (
+            "too many eigenvalues are too close together to compute their eigenspace whole: its Laplacian eigenvectors "
+            "are valid there, but another machine may return others"
+        )
+    if problem is not None:
+        warnings.warn(f"{name} ({num_nodes} nodes): {problem}", UserWarning, stacklevel=4)
     return torch.from_numpy(values), torch.from_numpy(vectors)
+
+
+def largest_residual(laplacian: Any, values: Float64[Array, " k"], vectors: Float64[Array, "n k"]) -> float:
+    """The largest |Delta v - lambda v|; every v has length 1."""
+    off = np.linalg.norm(laplacian @ vectors - vectors * values, axis=0)
+    return float(off.max(initial=0.0))
 
 
 def _sparse_laplacian(pairs: Int[Tensor, "2 pairs"], num_nodes: int) -> Any:

@@ -16,8 +16,8 @@ from tokengt.structure.adjacency import adjacency_pairs
 
 # The longest distance that int8 can hold.
 LONGEST = 127
-# A graph has n * n ordered pairs of nodes. For this many nodes they take 64 MiB, and as much again while computing.
-MAX_NODES = 8192
+# A graph has n * n ordered pairs of nodes. For this many nodes they take 1 GiB, and eight times that while computing.
+MAX_NODES = 32_768
 # The limit for all graphs of a data set together: one byte per pair makes 16 GiB.
 MAX_PAIRS = 2**34
 # How many entries one search may hold: all nodes of some graphs, times the nodes of the largest of these graphs.

@@ -1,9 +1,5 @@
-"""What can be said about listed edges and tuples: equality patterns, and which two are directions of one edge.
+"""What can be said about listed edges and tuples: their equality patterns, and which two are directions of one edge."""
 
-The equality pattern of a tuple says which of its entries are equal, such as i = k in (i, j, k).
-"""
-
-from functools import cache
 from itertools import pairwise
 
 import torch
@@ -15,32 +11,10 @@ from tokengt.draws import chain
 from tokengt.facts import MergedEdges
 from tokengt.numbering import LocalIndex, narrowed
 from tokengt.ragged import Segments
+from tokengt.structure.patterns import growth_strings
 
 # Directions are merged for about this many edges at a time, to save memory.
 _EDGES_AT_ONCE = 2**22
-
-
-@cache
-def bell_number(order: int) -> int:
-    """How many equality patterns an ``order``-tuple can have: 1, 1, 2, 5, 15, 52, 203, ..."""
-    row = [1]
-    for _ in range(order):
-        row = [row[-1], *row]
-        for place in range(1, len(row)):
-            row[place] += row[place - 1]
-    return row[0]
-
-
-@cache
-def growth_strings(order: int) -> tuple[tuple[int, ...], ...]:
-    """All equality patterns in lexicographic order, each as first-occurrence labels.
-
-    (0, 0), (0, 1) for pairs: a diagonal entry, an off-diagonal entry. bell(order) of them, whatever n is.
-    """
-    strings: list[tuple[int, ...]] = [()]
-    for _ in range(order):
-        strings = [(*s, label) for s in strings for label in range(max(s, default=-1) + 2)]
-    return tuple(strings)
 
 
 def equality_patterns(tuples: Int[Tensor, "order tuples"]) -> Int[Tensor, " tuples"]:

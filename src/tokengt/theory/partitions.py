@@ -1,16 +1,22 @@
-"""Equality patterns of multi-indices (Definition 3) and how a pattern of (i, j) splits into i, j and i_a = j_b.
+"""Equality patterns of multi-indices (Definition 3): counted, split into query and key (Lemmas 2 and 3), and joined.
 
-A pattern is written as first-occurrence labels: (0, 0) is a diagonal entry, (0, 1) an off-diagonal one. Patterns are
-listed lexicographically. In an order-(l+k) pattern mu the query multi-index i comes first, then the key multi-index j.
+What a pattern is, and how it splits, stands in :mod:`tokengt.structure.patterns`, which models read too.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import prod
 
-from tokengt.structure.tuples import bell_number, growth_strings
+from tokengt.structure.patterns import (
+    EqualityPattern,
+    PatternSplit,
+    bell_number,
+    check_pattern,
+    check_split,
+    growth_strings,
+    pattern_of,
+    split_pattern,
+)
 
 __all__ = [
     "EqualityPattern",
@@ -26,8 +32,6 @@ __all__ = [
     "split_pattern",
 ]
 
-EqualityPattern = tuple[int, ...]
-
 
 def patterns(order: int) -> tuple[EqualityPattern, ...]:
     """The bell(order) equality patterns of ``order``-tuples, in lexicographic order (Definition 3)."""
@@ -36,44 +40,15 @@ def patterns(order: int) -> tuple[EqualityPattern, ...]:
     return growth_strings(order)
 
 
-def pattern_of(index: Sequence[int]) -> EqualityPattern:
-    """The pattern of one multi-index: (7, 3, 7) has (0, 1, 0)."""
-    labels: dict[int, int] = {}
-    return tuple(labels.setdefault(entry, len(labels)) for entry in index)
-
-
 def num_blocks(pattern: EqualityPattern) -> int:
     """How many different nodes a multi-index of this pattern names."""
-    _check_pattern(pattern)
+    check_pattern(pattern)
     return max(pattern, default=-1) + 1
 
 
 def is_empty(pattern: EqualityPattern, num_nodes: int) -> bool:
     """Whether no multi-index over ``num_nodes`` nodes has this pattern: it asks for more nodes than there are."""
     return num_blocks(pattern) > num_nodes
-
-
-@dataclass(frozen=True)
-class PatternSplit:
-    """What Lemma 3 tests of (i, j) in mu: i in ``query``, j in ``key``, and i_a = j_b exactly where ``equal[a][b]``."""
-
-    query: EqualityPattern
-    key: EqualityPattern
-    equal: tuple[tuple[bool, ...], ...]
-
-    @property
-    def num_matched(self) -> int:
-        """How many different nodes i and j have in common."""
-        return len({label for label, row in zip(self.query, self.equal, strict=True) if any(row)})
-
-
-@cache
-def split_pattern(pattern: EqualityPattern, query_order: int) -> PatternSplit:
-    """The query pattern, the key pattern (Lemma 2) and the equalities across of an order-(l+k) pattern (Lemma 3)."""
-    _check_split(pattern, query_order)
-    query, key = pattern[:query_order], pattern[query_order:]
-    equal = tuple(tuple(a == b for b in key) for a in query)
-    return PatternSplit(query, pattern_of(key), equal)
 
 
 def join_pattern(split: PatternSplit) -> EqualityPattern:
@@ -83,7 +58,7 @@ def join_pattern(split: PatternSplit) -> EqualityPattern:
         ValueError: no multi-index (i, j) has this query pattern, key pattern and equalities at once.
     """
     fresh = num_blocks(split.query)
-    _check_pattern(split.key)
+    check_pattern(split.key)
     if [len(row) for row in split.equal] != [len(split.key)] * len(split.query):
         raise ValueError(
             f"equal is {split.equal}; expected {len(split.query)} rows of {len(split.key)} entries, a row for every "
@@ -105,7 +80,7 @@ def count_keys(pattern: EqualityPattern, query_order: int, num_nodes: int) -> in
 
     The blocks that only j has take different nodes that i does not name: (n - p)(n - p - 1)... for p query blocks.
     """
-    _check_split(pattern, query_order)
+    check_split(pattern, query_order)
     if is_empty(pattern, num_nodes):
         return 0
     named = num_blocks(pattern[:query_order])
@@ -131,14 +106,3 @@ def _sign(coarse: PatternSplit, fine: PatternSplit) -> int:
     places = product(range(len(fine.query)), range(len(fine.key)))
     contained = all(coarse.equal[a][b] or not fine.equal[a][b] for a, b in places)
     return (-1) ** (coarse.num_matched - fine.num_matched) if contained else 0
-
-
-def _check_pattern(pattern: EqualityPattern) -> None:
-    if pattern_of(pattern) != pattern:
-        raise ValueError(f"{pattern} is no equality pattern; expected first-occurrence labels, {pattern_of(pattern)}")
-
-
-def _check_split(pattern: EqualityPattern, query_order: int) -> None:
-    _check_pattern(pattern)
-    if not 0 <= query_order <= len(pattern):
-        raise ValueError(f"query_order is {query_order}; expected 0 to {len(pattern)}, the order of {pattern}")

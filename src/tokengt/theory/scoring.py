@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tokengt.theory.partitions import EqualityPattern, bell_number, patterns, split_pattern
+from tokengt.structure.patterns import EqualityPattern, bell_number, equality_sign, split_pattern
+from tokengt.theory.partitions import patterns
 from tokengt.theory.tuples import pattern_places
 
 TypeKind = Literal["circle", "one_hot"]
@@ -40,13 +41,6 @@ def type_margin(order: int, kind: TypeKind = "circle") -> float:
     if kind == "one_hot" or order < 2:
         return 1.0
     return 1 - math.cos(2 * math.pi / bell_number(order))
-
-
-def equality_sign(pattern: EqualityPattern, query_order: int) -> Int[Tensor, "query_order key_order"]:
-    """sgn(a, b): +1 where the pattern says i_a = j_b, -1 where it says they differ (Definition 5, Eq. 17)."""
-    equal = split_pattern(pattern, query_order).equal
-    key_order = len(pattern) - query_order
-    return 2 * torch.tensor(equal, dtype=torch.int64).view(query_order, key_order) - 1
 
 
 def pattern_score(

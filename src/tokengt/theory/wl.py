@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
+from tokengt.sparse import as_dense
 
 # The most colours of one round that are held in memory (8 bytes each, a few copies): enough for 16 nodes at k = 6, or
 # for 64 nodes at k = 4.
@@ -125,7 +126,7 @@ def _multisets(groups: Int[Tensor, " rows"], values: Int[Tensor, " rows"], count
 
 def _node_labels(batch: GraphBatch) -> Int[Tensor, " nodes"]:
     """Codes of node features and self-loops."""
-    features = batch.node_features
+    features = as_dense(batch.node_features)
     own = torch.zeros_like(batch.nodes.ids) if features is None else _row_codes(features)
     pairs, labels = _edge_labels(batch)
     looped = pairs[0] == pairs[1]

@@ -8,6 +8,7 @@ from tokengt.data.batching import BatchingConfig
 from tokengt.training.tasks import METRIC_ALIASES, METRICS
 
 Schedule = Literal["cosine", "linear", "steps", "constant"]
+Recompute = Literal["auto", "always", "never"]
 Precision = Literal["auto", "float32", "bfloat16", "float64"]
 Loss = Literal["mse", "mae", "huber", "quantile", "gaussian", "cross_entropy"]
 # Whole numbers above this are slips of the pen; far larger ones could not be counted with.
@@ -54,6 +55,11 @@ class TrainingConfig:
         cuda_graphs: on a GPU, record the kernels of whole training steps and replay them, where the model allows it.
             Batches are filled up to one of few sizes for this. False launches each kernel of the same steps from the
             host, slower: the results have the same bits.
+        recompute: whether activations are computed again for the gradient instead of kept, which takes less memory and
+            a third more work: "always", "never", or "auto": where keeping them would take more than half of the memory
+            that is free. Gradients are the same. Some models cannot.
+        memory: when above 0, GiB of memory that a step may take, in place of what is free on the device: it decides
+            about ``recompute``, and a model that would need more is refused before it starts.
         checkpoint_seconds: time between two checkpoints, which are written beside training, and at its end. A resumed
             run repeats the unbroken one from any of them: more of them save time after a kill and nothing else.
     """
@@ -83,6 +89,8 @@ class TrainingConfig:
     compile: bool = False
     cuda_graphs: bool = True
     checkpoint_seconds: float = 60.0
+    recompute: Recompute = field(default="auto", metadata={"late": True})
+    memory: float = field(default=0.0, metadata={"late": True})
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -97,6 +105,7 @@ class TrainingConfig:
             ("auxiliary_weight", 0, None),
             ("patience", 0, None),
             ("minutes", 0, None),
+            ("memory", 0, None),
         ):
             value = getattr(self, name)
             if not value >= low or (high is not None and value >= high):
@@ -114,6 +123,7 @@ class TrainingConfig:
         for name, allowed in (
             ("schedule", get_args(Schedule)),
             ("precision", get_args(Precision)),
+            ("recompute", get_args(Recompute)),
             ("loss", (None, *get_args(Loss))),
         ):
             if getattr(self, name) not in allowed:

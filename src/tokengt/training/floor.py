@@ -72,7 +72,7 @@ def fingerprints(graphs: GraphBatch, width: int = WIDTH, radius: int = RADIUS) -
 
     Neither the numbers of the nodes nor the order of the edges matters. Floats of edges are not read.
     """
-    assert graphs.node_features is not None
+    assert isinstance(graphs.node_features, Tensor)
     sources, ends = graphs.edge_index
     edges = graphs.edge_features
     bonds = torch.zeros_like(sources) if edges is None or edges.is_floating_point() else chain(edges.long().T)

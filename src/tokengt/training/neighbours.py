@@ -213,7 +213,7 @@ def bits_of(graphs: GraphBatch, molecules: bool) -> UInt8[ndarray, "graphs bytes
 
 def _without_stereo(graphs: GraphBatch) -> GraphBatch:
     nodes, edges = graphs.node_features, graphs.edge_features
-    assert nodes is not None
+    assert isinstance(nodes, Tensor), "categories of atoms are dense"
     nodes = nodes.clone()
     nodes[:, list(ATOM_VOCABULARY).index("chirality")] = 0
     if edges is not None:

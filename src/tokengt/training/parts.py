@@ -46,6 +46,16 @@ class Parts:
         """Where the rows of every graph lie; cached, because a large data set has many and every step asks."""
         return self.graphs.level_rows(self.level)
 
+    def batch(self, places: Int[Tensor, " chosen"], device: torch.device) -> GraphBatch:
+        """The graphs at these places, on the device."""
+        batch = self.graphs.select(places)
+        return batch if batch.device == device else batch.to(device)
+
+    def targets(self, part: Part, places: Int[Tensor, " chosen"]) -> Float[Tensor, "_ targets"]:
+        """The labels of a part in the rows of the graphs at these places."""
+        index, _ = self.rows.take(places)
+        return part.targets.index_select(0, index)
+
     def labels_per_graph(self, part: Part, table: LabelTable) -> Int[Tensor, " all_graphs"]:
         """How many labels of a part every graph holds, on the CPU."""
         labels = table.counts(part.targets).cpu()

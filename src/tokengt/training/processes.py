@@ -210,6 +210,14 @@ def share_buffers(model: nn.Module, processes: int) -> None:
             torch.distributed.broadcast(buffer, 0)
 
 
+def summed(fabric: Any, tensor: Tensor) -> Tensor:
+    """The sum over all processes."""
+    if fabric.world_size == 1:
+        return tensor
+    total: Tensor = fabric.all_reduce(tensor, reduce_op="sum")
+    return total
+
+
 def shards_weights(fabric: Any) -> bool:
     """Whether models will lie in pieces on several devices: FSDP."""
     if isinstance(fabric, Alone):  # Where nothing of Lightning is imported.

@@ -41,7 +41,7 @@ def why_not(model: Model, parts: Parts, fabric: Any) -> str | None:
         "there is no GPU": fabric.device.type != "cuda",
         f"a step of {type(model).__name__} with these settings differs from the next": model.sequence_rule() is None,
         "the data is larger than half of the GPU's memory": parts.graphs.device.type != "cuda",
-        "the graphs have hyperedges, or facts of pairs of nodes": not can_be_framed(parts.graphs),
+        "the graphs have hyperedges, sparse features, or facts of pairs of nodes": not can_be_framed(parts.graphs),
         "the graphs come without facts that the model needs": any(
             parts.graphs.fact(fact.name) is None for fact in model.config.facts()
         ),

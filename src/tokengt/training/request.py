@@ -13,7 +13,7 @@ from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splitting import SplitRequest
 from tokengt.interop.descriptors import check_features
 from tokengt.models.contract import ModelConfig, check_sizes
-from tokengt.presets import PRESETS
+from tokengt.presets import NODE_PRESETS, PRESETS
 from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import DeviceConfig
 
@@ -49,6 +49,7 @@ class TrainRequest:
         max_rejected: the largest share of rows that may be rejected.
         resume: go on with a run that was stopped.
         quiet: say nothing.
+        floor: fit a linear model on fingerprints too, which a model should beat.
     """
 
     recipe: Recipe = field(default_factory=Recipe)
@@ -67,6 +68,7 @@ class TrainRequest:
     max_rejected: float = MAX_REJECTED
     resume: bool = False
     quiet: bool = False
+    floor: bool = True
 
     def __post_init__(self) -> None:
         if self.model is not None and not isinstance(self.model, nn.Module):
@@ -125,23 +127,25 @@ class TrainRequest:
         Values that do not go together are not judged here: some of them follow from the data.
         """
         _ = self.training
-        if self.model is None and self.start is None:
-            preset = PRESETS[DEFAULT_PRESET if self.preset == AUTO else self.preset]()
-            check_undecided(preset, self.model_settings)
-            try:
-                check_sizes(override(preset, self.model_settings, "model"), counted=False)
-            except BadSetting:
-                raise
-            except ValueError:
-                return
+        if self.model is not None or self.start is not None:
+            return
+        # What "auto" comes to depends on the data: a setting that suits one of them may be meant.
+        problems = [_problem(PRESETS[name](), self.model_settings) for name in self._possible]
+        if all(problems):
+            assert problems[0] is not None
+            raise problems[0]
+
+    @property
+    def _possible(self) -> tuple[str, ...]:
+        """Presets that this request may come to."""
+        return (DEFAULT_PRESET, *NODE_PRESETS) if self.preset == AUTO else (self.preset,)
 
     @property
     def _setting_paths(self) -> list[str]:
         """All settings that there are for this request, as far as they are known before the data."""
         paths = [f"training.{path}" for path in field_paths(TrainingConfig)]
         if self.model is None and self.start is None:
-            preset = PRESETS[DEFAULT_PRESET if self.preset == AUTO else self.preset]()
-            paths += [f"model.{path}" for path in field_paths(type(preset))]
+            paths += [f"model.{path}" for path in field_paths(type(PRESETS[self._possible[0]]()))]
         return paths
 
     @property
@@ -154,6 +158,21 @@ class TrainRequest:
         """The recipe with its settings. What depends on the data, such as the number of epochs, is still open."""
         plain = TrainingConfig(learning_rate=FROZEN_RATE) if self.freeze else TrainingConfig()
         return override(plain, _inside("training", self.settings), "training")
+
+
+def _problem(preset: ModelConfig, settings: Mapping[str, Any]) -> ValueError | None:
+    """What is wrong with settings of this preset, whatever the data; values that do not go together are not judged."""
+    try:
+        check_undecided(preset, settings)
+    except ValueError as error:
+        return error
+    try:
+        check_sizes(override(preset, settings, "model"), counted=False)
+    except BadSetting as error:
+        return error
+    except ValueError:
+        return None
+    return None
 
 
 def check_undecided(config: ModelConfig, settings: Mapping[str, Any]) -> None:

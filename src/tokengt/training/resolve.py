@@ -24,7 +24,7 @@ from tokengt.interop.descriptors import feature_names
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.own import OwnConfig, as_model, copy_of
-from tokengt.presets import KEEPS_WEIGHTS, PRESETS, PRETRAINED
+from tokengt.presets import KEEPS_WEIGHTS, NODE_PRESETS, NODES, NODES_EXACT, PRESETS, PRETRAINED
 from tokengt.structure.facts import with_facts
 from tokengt.training.auxiliary import auxiliary_numbers
 from tokengt.training.config import TrainingConfig
@@ -36,6 +36,8 @@ from tokengt.training.tasks import Task, guessed_kind, numbered_classes
 
 Say = Callable[[str], None]
 _TRAINED = "small-pretrained"
+# Up to so many tokens, exact attention costs little.
+MOST_EXACT = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +151,10 @@ def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path,
         return Origin(start.config, start)
     name = request.preset
     if name == AUTO:
-        before = _chosen_before(out) if request.resume else None
+        before = _chosen_before(out, request, store) if request.resume else None
         name = before or chosen_preset(store, request)
+        if before is None and name in NODE_PRESETS:
+            say(f"all labels are those of the nodes of one graph: the model is the preset {name}")
         if before is None and name in PRETRAINED:
             say(f"training begins with the weights of {name}, which come with the package; the preset small does not")
     if name in PRETRAINED and not knows_molecules(store):
@@ -179,20 +183,33 @@ def preset_of(spec: RunSpec, request: TrainRequest, store: Store) -> str | None:
     return None
 
 
-def _chosen_before(out: Path) -> str | None:
+def _chosen_before(out: Path, request: TrainRequest, store: Store) -> str | None:
     """What was chosen when the run was begun still stands; None for a run that is not begun."""
     if not (out / RUN_FILE).is_file():
         return None
-    return DEFAULT_PRESET if read_run(out).start is None else _TRAINED
+    spec = read_run(out)
+    if spec.start is not None:
+        return _TRAINED
+    begun = preset_of(spec, request, store)
+    return begun if begun in NODE_PRESETS else DEFAULT_PRESET
 
 
 def chosen_preset(store: Store, request: TrainRequest) -> str:
-    """What a person means who names none: pre-trained weights where they fit.
+    """What a person means who names none: a model for nodes where all are in one graph, else pre-trained weights.
 
-    They know molecules without explicit hydrogens, and the model as it is but for its head.
+    Those know molecules without explicit hydrogens, and the model as it is but for its head.
     """
+    if _nodes_of_one_graph(store):
+        tokens = store.graphs.num_nodes + store.graphs.num_edges // 2
+        return NODES if tokens > MOST_EXACT else NODES_EXACT
     changed = any(not path.startswith(KEEPS_WEIGHTS) for path in request.model_settings)
     return _TRAINED if knows_molecules(store) and not changed else DEFAULT_PRESET
+
+
+def _nodes_of_one_graph(store: Store) -> bool:
+    graphs = store.graphs
+    plain = graphs.order == 2 and not graphs.hyperedges.total
+    return len(store) == 1 and store.manifest.level == "node" and plain and not store.is_molecules
 
 
 def knows_molecules(store: Store) -> bool:
@@ -243,6 +260,7 @@ def _member(
         frozen=start is not None and start.frozen,
         attributes=store.manifest.attributes,
         kept_head=start is not None and start.keeps_head,
+        tables=store.manifest.tables,
         auxiliary=request.auxiliary,
     )
     if start is not None:

@@ -28,7 +28,8 @@ from tokengt.training.calibrating import Seen, Told, calibrated, reliability
 from tokengt.training.calibration import Calibration, write_calibration
 from tokengt.training.card import LINEAR, censored_notes
 from tokengt.training.floor import linear_floor
-from tokengt.training.loop import State, Trainer
+from tokengt.training.loop import Trainer
+from tokengt.training.memory import refuse_too_large
 from tokengt.training.metrics import to_numpy
 from tokengt.training.parts import Part, Parts, cut
 from tokengt.training.processes import shards_weights, without_precision_advice
@@ -37,6 +38,7 @@ from tokengt.training.reliability import Reliability
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve
 from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
+from tokengt.training.snapshots import State
 from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, is_first_format, read_run, write_run
 from tokengt.training.start import Start
 from tokengt.training.tasks import Task
@@ -53,6 +55,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     members = resolve(request, store, start, folder, say)
     together = _joined(members)
     _check_same(folder, together, request, store)
+    _check_memory(fabric, store, members[0])
     members = _with_facts(fabric, store, members, request.quiet)
     # Nothing may be written before all processes have compared this run with the one that is in the folder.
     fabric.barrier()
@@ -73,7 +76,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         done = _train_one(fabric, member, home, request, say)
         seconds += done.seconds
         # After training, so that nobody waits for it before the first epoch.
-        if first and (place == 0 or member.split is not members[place - 1].split):
+        if first and request.floor and (place == 0 or member.split is not members[place - 1].split):
             linear = _linear(member, say)
         if first:
             trust.add(member, done)
@@ -133,6 +136,13 @@ class _TrustGathered:
 def _with_chances(calibration: Calibration, table: Float[Tensor, "rows width"]) -> Float[Tensor, "rows width"]:
     """Predictions as the run will make them, with probabilities that hold."""
     return torch.from_numpy(calibration.probabilities(to_numpy(table)))
+
+
+def _check_memory(fabric: Any, store: Store, member: Member) -> None:
+    """Refuse a model for which even a step on the largest graph alone does not fit."""
+    graphs = store.graphs
+    largest = (graphs.nodes.host_lengths + graphs.edges.host_lengths).argmax().reshape(1)
+    refuse_too_large(member.spec.model, graphs, [largest], member.spec.training, fabric.device)
 
 
 def _with_facts(fabric: Any, store: Store, members: list[Member], quiet: bool) -> list[Member]:

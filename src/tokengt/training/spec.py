@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tokengt.batch import Level
 from tokengt.config import from_dict, read_json, to_dict
-from tokengt.data.manifest import Attributes, Source
+from tokengt.data.manifest import Attributes, GraphColumns, Source
 from tokengt.files import checksum
 from tokengt.interop.descriptors import is_feature
 from tokengt.interop.molecules import MoleculePolicy
@@ -112,6 +112,7 @@ class RunSpec:
         start: checksum of the weights that training began with, when they were another model's.
         frozen: whether only the head was trained.
         attributes: which attributes of NetworkX graphs are features; None for other data.
+        tables: how the columns of a table of nodes and of one of edges are read; None for other data.
         kept_head: whether training began with the head of the other model too, its attention being switched.
         auxiliary: kinds of numbers about molecules that the model learned to predict beside its targets.
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
@@ -134,6 +135,7 @@ class RunSpec:
     members: tuple[str, ...] = ()
     attributes: Attributes | None = field(default=None, metadata={"late": True})
     kept_head: bool = field(default=False, metadata={"late": True})
+    tables: GraphColumns | None = field(default=None, metadata={"late": True})
     auxiliary: tuple[str, ...] = field(default=(), metadata={"late": True})
 
     def __post_init__(self) -> None:
@@ -151,8 +153,8 @@ class RunSpec:
     def _decisive(self) -> dict[str, Any]:
         """All that the result depends on; how often it is saved and how it is launched are not among it."""
         settings = to_dict(self)
-        for name in ("checkpoint_seconds", "cuda_graphs"):
-            del settings["training"][name]
+        for name in ("checkpoint_seconds", "cuda_graphs", "recompute", "memory"):
+            settings["training"].pop(name, None)
         for name in ("metric", "loss"):
             # What training asks for is the same choice; the task has what an empty one comes to.
             del settings["task"][name]

@@ -161,7 +161,7 @@ class Task:
 
     @property
     def out_dim(self) -> int:
-        """Outputs that the model's head must have: for each target as many as its loss asks for, then auxiliary ones."""
+        """Outputs that the model's head must have: of each target as many as its loss asks for, then auxiliary ones."""
         return self._own_outputs + self.auxiliary
 
     @property
@@ -292,7 +292,11 @@ class Task:
 
     def predictions(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows width"]:
         """Outputs as a person reads them, in float64: natural units, or probabilities."""
-        output = output[:, : self._own_outputs].detach().double()
+        return self.readable(output.detach())
+
+    def readable(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows width"]:
+        """:meth:`predictions` through which gradients flow."""
+        output = output[:, : self._own_outputs].double()
         if self.kind == "regression":
             return self._told(output)[:, 0] * _row(self.scale, output.device) + _row(self.mean, output.device)
         return output.sigmoid() if self.kind == "binary" else output.softmax(1)

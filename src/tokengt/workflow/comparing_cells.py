@@ -87,7 +87,10 @@ class System:
         return {**asked, "start": begun, "attention": self.attention}
 
     def request(self, common: TrainRequest, cell: Cell) -> TrainRequest:
-        """The request that ``tokengt train`` would make of it. A module begins with weights drawn by the seed."""
+        """The request that ``tokengt train`` would make of it, but for the linear floor, which stands beside all cells.
+
+        A module begins with weights drawn by the seed.
+        """
         module = None if self.module is None else copy_of(as_model(self.module), cell.seed)
         return replace(
             common,
@@ -100,6 +103,7 @@ class System:
             seed=cell.seed,
             resume=True,
             quiet=True,
+            floor=False,
         )
 
 

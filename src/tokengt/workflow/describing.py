@@ -102,6 +102,8 @@ def outcome(path: Path) -> list[str]:
 
 def _new_input(spec: RunSpec) -> str:
     """A name for a file to predict, of a kind that the run takes."""
+    if spec.tables is not None:
+        return "--nodes NODES.csv --edges EDGES.csv"
     if spec.molecules is not None:
         return "NEW.csv"
     return f"NEW{Path(spec.source.name).suffix}" if Path(spec.source.name).suffix else "NEW_FOLDER"

@@ -42,8 +42,8 @@ class TrainOptions:
         policy: how a molecule becomes a graph.
         fractions: of train, valid and test in a random or scaffold split.
         folds: models of a cross-validation, 3 or more; 0 for one split.
-        auxiliary: kinds of numbers about each molecule ("rdkit2d", "morgan") that the model learns to predict beside its
-            targets: where labels are few, they teach it chemistry.
+        auxiliary: kinds of numbers about each molecule ("rdkit2d", "morgan") that the model learns to predict beside
+            its targets: where labels are few, they teach it chemistry.
         ensemble: models that differ in their seed, averaged.
         devices: processes on this machine (``torchrun`` sets its own).
         strategy: how several processes share the model.
@@ -95,8 +95,9 @@ def train(
     """Train and write the run folder ``out``; returns the trained model, ready to predict.
 
     Args:
-        data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, a list of PyG data, or
-            the name of a public data set such as "qm9" (``tokengt datasets`` lists them).
+        data: a file of molecules, a store, a PyG file, a folder of NetworkX JSON, a DataFrame, PyG data (one graph, a
+            list or a data set), a graph as two tables (``NodeFiles("nodes.csv", "edges.csv")``), or the name of a
+            public data set such as "qm9" (``tokengt datasets`` lists them).
         out: the run folder to make.
         valid: a table of its own for the validation part, with the columns of ``data``, which is then a table too.
             Without it the validation part is taken out of ``data``.
@@ -104,10 +105,12 @@ def train(
         smiles: the column of SMILES.
         target: the column or columns to learn; a pattern such as ``NR-*``; or "all" for every column of numbers.
         task: regression, binary or multiclass; None to guess it from the labels.
-        split: random, scaffold, scaffold-sorted, ``column:NAME`` for a column of train, valid and test, or given: what
-            a store or PyG masks say. By itself, what the data gives if it gives any, else random.
+        split: random, per-class (30 of each class to validate and 30 to test), scaffold, scaffold-sorted,
+            ``column:NAME`` for a column of train, valid and test, or given: what a store or PyG masks say (given:K for
+            the K-th of several). By itself, what the data gives if it gives any, else random.
         preset: a name that ``tokengt presets`` lists. By itself, small-pretrained for molecules whose hydrogens are
-            implicit, unless a setting changes the model; else small.
+            implicit, unless a setting changes the model; nodes where all labels are of the nodes of one graph; else
+            small.
         model: a module of your own instead of a preset; its ``forward`` takes a :class:`tokengt.GraphBatch` and gives
             one row per graph, node or edge. A copy of it is trained.
         start: a run or a saved model to begin with instead of a preset: its weights, and a new head.

@@ -23,12 +23,15 @@ from tokengt.data.graph_sources import (
     graph_format,
     is_graph_source,
     label_attribute,
+    read_networkx_graphs,
     read_pyg_list,
     unread_sentence,
 )
 from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import FILE_PART, MANIFEST, PARTS, REJECTED, Recipe
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
+from tokengt.data.node_store import prepare_nodes
+from tokengt.data.node_tables import NodeFiles
 from tokengt.data.prepare import MAX_REJECTED, prepare
 from tokengt.data.progress import say
 from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
@@ -47,7 +50,7 @@ def is_prepared_first(data: Any) -> bool:
 
     A data set that is known by its name has a store of its own.
     """
-    if isinstance(data, SplitFiles):
+    if isinstance(data, (SplitFiles, NodeFiles)):
         return True
     if isinstance(data, (str, Path)):
         return dataset_named(data) is None and not (Path(data) / MANIFEST).is_file()
@@ -61,6 +64,9 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
         ValueError: the file does not exist, a table is to be learned without a target, or cannot be split that way.
     """
     if dataset_named(data) is not None:
+        return
+    if isinstance(data, NodeFiles):
+        _check_node_files(data, recipe, split)
         return
     first = data.train if isinstance(data, SplitFiles) else data
     path = Path(first) if isinstance(first, (str, Path)) else None
@@ -85,6 +91,19 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
         )
     if split.kind == GIVEN:
         raise ValueError("split is 'given', but a table gives none by itself; name its column, as in column:NAME")
+
+
+def _check_node_files(files: NodeFiles, recipe: Recipe, split: SplitRequest) -> None:
+    files.check()
+    columns = open_table(files.paths[0]).columns
+    if not recipe.targets:
+        raise ValueError(
+            f"{files.nodes}: there is no target to learn; name a column; the columns are {listed(columns)}"
+        )
+    if split.plain == GIVEN:
+        raise ValueError("split is 'given', but a table gives none by itself; name its column, as in column:NAME")
+    if split.kind.startswith(SCAFFOLD):
+        raise ValueError(f"{files.name} hold a graph, and a {split.kind} split is one of molecules; split it at random")
 
 
 def check_files(data: Any, store: Store) -> None:
@@ -113,6 +132,8 @@ def open_data(
     """
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
+    if isinstance(data, NodeFiles):
+        return prepare_nodes(data, home, recipe, progress=not quiet)
     if isinstance(data, SplitFiles):
         return _prepared(data, recipe, home, workers, quiet, kept, max_rejected)
     if hasattr(data, "to_csv"):
@@ -227,8 +248,7 @@ def _as_asked(store: Store, recipe: Recipe) -> Store:
 
 
 def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
-    if hasattr(data, "edge_index") and not isinstance(data, Sequence):
-        data = [data]
+    data = _as_list(data)
     if not isinstance(data, Sequence):
         raise ValueError(
             f"data is a {type(data).__name__}; expected a file, a store, a DataFrame or a list of PyG graphs"
@@ -256,6 +276,16 @@ def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
     )
 
 
+def _as_list(data: Any) -> Any:
+    """One PyG graph, or a data set of PyG such as ``Coauthor(...)``, as a list of graphs; anything else as it is."""
+    if isinstance(data, Sequence):
+        return data
+    # A data set that holds a single graph answers for that graph's attributes too, so that it is looked for first.
+    if hasattr(data, "processed_dir") and hasattr(data, "__getitem__"):
+        return [data[place] for place in range(len(data))]
+    return [data] if hasattr(data, "edge_index") else data
+
+
 def _refuse_rejected(found: LabelledGraphs) -> None:
     if found.rejected:
         number, reason = found.rejected[0]
@@ -281,7 +311,17 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
         raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
-    read = known.alone(source, spec.task.names, spec.level, spec.attributes)
+    return _as_trained(spec, known.alone(source, spec.task.names, spec.level, spec.attributes))
+
+
+def unlabelled_contents(spec: RunSpec, contents: Sequence[Any]) -> UnlabelledGraphs:
+    """The graphs that these objects describe, as ``networkx.node_link_data`` does."""
+    if spec.molecules is not None:
+        raise ValueError("this run was trained on molecules; expected SMILES, got graphs")
+    return _as_trained(spec, read_networkx_graphs(contents, spec.task.names, spec.level, spec.attributes))
+
+
+def _as_trained(spec: RunSpec, read: LabelledGraphs) -> UnlabelledGraphs:
     graphs = as_floats(read.graphs, spec.model.float_features)
     return UnlabelledGraphs(graphs, read.lines, read.rejected, read.files)
 

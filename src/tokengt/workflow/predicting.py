@@ -27,6 +27,7 @@ from tokengt.data.graph_sources import is_graph_source
 from tokengt.data.graph_store import source_checksum
 from tokengt.data.manifest import MANIFEST
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
+from tokengt.data.node_tables import NodeFiles
 from tokengt.data.parts import Counts, Parts, kept_parts
 from tokengt.data.progress import progress_bar
 from tokengt.data.sheets import VECTOR_SHEETS, Answers, PredictionSheet, Sheet, check_vector_ending
@@ -43,6 +44,7 @@ from tokengt.training.processes import Device
 from tokengt.workflow import rows as all_rows
 from tokengt.workflow.beside import Beside
 from tokengt.workflow.inputs import unlabelled_graphs
+from tokengt.workflow.node_rows import node_source
 from tokengt.workflow.pace import Pace
 from tokengt.workflow.rows import Chunk, Chunks, Source, Workers, answered, graph_chunk, table_source
 from tokengt.workflow.stores import store_source
@@ -76,7 +78,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class _Answered:
+class Answered:
     """What a model says of the graphs of a chunk: one row for each of them (or of their nodes or edges)."""
 
     values: Float[Tensor, "kept out"]
@@ -85,10 +87,10 @@ class _Answered:
 
 
 @dataclass(frozen=True)
-class _Question:
+class Question:
     """What is asked of every chunk, and how the answers are written."""
 
-    ask: Callable[[GraphBatch], _Answered]
+    ask: Callable[[GraphBatch], Answered]
     level: Level
     width: int
     dtype: type[np.floating]
@@ -98,7 +100,10 @@ class _Question:
     beside: Beside = field(default_factory=Beside)
 
     def answers(self, predictor: Predictor, chunk: Chunk) -> tuple[Answers, Counts]:
-        chunk, found = answered(chunk, self.ask)
+        return self.told(predictor, *answered(chunk, self.ask))
+
+    def told(self, predictor: Predictor, chunk: Chunk, found: Answered | None) -> tuple[Answers, Counts]:
+        """All rows of a chunk with what was found for those that have a graph, or with their reasons."""
         problems = chunk.told(predictor, None if found is None else found.values, self.level)
         values, spread = (None, None) if found is None else (found.values, found.spread)
         answers = Answers(
@@ -114,7 +119,7 @@ class _Question:
 
 def predict_file(
     run: Predictor | str | Path,
-    source: str | Path,
+    source: str | Path | NodeFiles,
     out: str | Path,
     *,
     smiles: str | None = None,
@@ -137,7 +142,8 @@ def predict_file(
 
     Args:
         run: a run, or its folder.
-        source: a table of molecules, a file or folder of graphs, a store, or the name of a data set.
+        source: a table of molecules, a file or folder of graphs, a store, the name of a data set, or the tables of a
+            graph's nodes and edges.
         out: the file to write.
         smiles: the column of SMILES.
         draws: passes of each model that are averaged.
@@ -153,33 +159,54 @@ def predict_file(
         engine: "processes", or "ray" for a cluster.
         quiet: say nothing on stderr.
     """
-    source, out = Path(source), Path(out)
+    source, out = source if isinstance(source, NodeFiles) else Path(source), Path(out)
     if out.suffix.lower() in _OTHER_ENDINGS:
         raise ValueError(f"{out}: predictions are written as CSV; choose a name that ends in .csv")
     beside = Workers(workers, engine, not quiet)
     _check_out(source, out, overwrite)
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
+    question = prediction_question(predictor, draws, over, interval, neighbours)
+    rows = _opened(predictor, source, smiles, predictor.spec.level, beside)
+    sheet = prediction_sheet(predictor, question, rows.head)
+    return _written(predictor, rows, question, sheet, out, overwrite, not quiet, "predicting")
+
+
+def prediction_question(
+    predictor: Predictor,
+    draws: int = 1,
+    over: Over = "identifiers",
+    interval: float | None = None,
+    neighbours: bool = False,
+) -> Question:
+    """What a prediction asks of every chunk.
+
+    Raises:
+        ValueError: one sentence: these models cannot be drawn from so, or the run has no such intervals.
+    """
     for member in predictor.members:
         check_passes(member.model, draws, over)
     predictor.check_trust(interval, neighbours)
     task, spread = predictor.task, predictor.has_spread(draws)
     trust = Beside(interval, neighbours or (interval is not None and predictor.calibration.known is not None))
-    rows = _opened(predictor, source, smiles, predictor.spec.level, beside)
-    names = outputs.unused([*outputs.columns(task, spread), *trust.names(task), "reason"], rows.head)
-    sheet = PredictionSheet(rows.head, tuple(names), task.classes)
 
-    def ask(graphs: GraphBatch) -> _Answered:
+    def ask(graphs: GraphBatch) -> Answered:
         answer = predictor.answers(graphs, draws, over, None, trust.interval, trust.neighbours)
-        return _Answered(answer.mean, answer.std, answer.trust)
+        return Answered(answer.mean, answer.std, answer.trust)
 
     options = ("predict", draws, over, *((interval, trust.neighbours) if trust.neighbours or interval else ()))
-    question = _Question(ask, predictor.spec.level, task.width, np.float64, spread, options, trust)
-    return _written(predictor, rows, question, sheet, out, overwrite, not quiet, "predicting")
+    return Question(ask, predictor.spec.level, task.width, np.float64, spread, options, trust)
+
+
+def prediction_sheet(predictor: Predictor, question: Question, head: tuple[str, ...]) -> PredictionSheet:
+    """The CSV of predictions whose rows begin with the columns of ``head``."""
+    task = predictor.task
+    columns = [*outputs.columns(task, question.has_spread), *question.beside.names(task), "reason"]
+    return PredictionSheet(head, tuple(outputs.unused(columns, head)), task.classes)
 
 
 def embed_file(
     run: Predictor | str | Path,
-    source: str | Path,
+    source: str | Path | NodeFiles,
     out: str | Path,
     *,
     smiles: str | None = None,
@@ -197,7 +224,7 @@ def embed_file(
     ``lines`` [rows] and the ``reasons`` of the rows that are not valid; ``np.load`` reads it without pickle. A file
     that exists is replaced only if ``overwrite`` says so. The arguments are those of :func:`predict_file`.
     """
-    source, out = Path(source), Path(out)
+    source, out = source if isinstance(source, NodeFiles) else Path(source), Path(out)
     check_vector_ending(out)
     beside = Workers(workers, engine, not quiet)
     _check_out(source, out, overwrite)
@@ -206,8 +233,8 @@ def embed_file(
     width = _width(predictor, rows)
     sheet = VECTOR_SHEETS[out.suffix.lower()](rows.head, width)
     options = ("embed", out.suffix.lower())
-    question = _Question(
-        lambda graphs: _Answered(predictor.embed_graphs(graphs)), "graph", width, np.float32, False, options
+    question = Question(
+        lambda graphs: Answered(predictor.embed_graphs(graphs)), "graph", width, np.float32, False, options
     )
     return _written(predictor, rows, question, sheet, out, overwrite, not quiet, "embedding")
 
@@ -220,11 +247,12 @@ def _width(predictor: Predictor, source: Source) -> int:
         return predictor.embed_graphs(source.example()).shape[1]
 
 
-def _check_out(source: Path, out: Path, overwrite: bool) -> None:
+def _check_out(source: Path | NodeFiles, out: Path, overwrite: bool) -> None:
     """Whatever is wrong with the file to write is said before any work is done."""
     ready_to_write(out)
-    if os.path.realpath(out) == os.path.realpath(source):
-        raise ValueError(f"the file to write is the input {source} itself; choose another name")
+    for file in source.paths if isinstance(source, NodeFiles) else (source,):
+        if os.path.realpath(out) == os.path.realpath(file):
+            raise ValueError(f"the file to write is the input {file} itself; choose another name")
     _check_free(out, overwrite)
 
 
@@ -233,8 +261,12 @@ def _check_free(out: Path, overwrite: bool) -> None:
         raise ValueError(f"{out} exists; choose another name, or have it replaced (--force, in Python overwrite=True)")
 
 
-def _opened(predictor: Predictor, source: Path, smiles: str | None, level: Level, workers: Workers) -> Source:
-    """The rows of a table, a store, a file of graphs or a data set by its name."""
+def _opened(
+    predictor: Predictor, source: Path | NodeFiles, smiles: str | None, level: Level, workers: Workers
+) -> Source:
+    """The rows of a table, a store, a file of graphs, a data set by its name, or tables of nodes and edges."""
+    if isinstance(source, NodeFiles):
+        return node_source(predictor, source, level)
     say_if_hidden(source, workers.shown)
     dataset = dataset_named(source)
     if dataset is not None:
@@ -273,7 +305,7 @@ def _graph_source(predictor: Predictor, source: Path, level: Level) -> Source:
 def _written(
     predictor: Predictor,
     source: Source,
-    question: _Question,
+    question: Question,
     sheet: Sheet,
     out: Path,
     overwrite: bool,
@@ -302,7 +334,7 @@ def _written(
 def _answer_all(
     predictor: Predictor,
     source: Source,
-    question: _Question,
+    question: Question,
     parts: Parts,
     pace: Pace,
     advance: Callable[[int], object],

@@ -8,7 +8,7 @@ from tokengt.experiments.basis.settings import INPUTS, PAPER_STATISTICS, SETTING
 from tokengt.experiments.tables import TableRow, distinct, markdown, mean_and_std, write_json, write_rows
 from tokengt.explain.maps import plot_map_grid
 from tokengt.files import write_whole
-from tokengt.structure.tuples import growth_strings
+from tokengt.structure.patterns import growth_strings
 
 # The basis tensors that the figures show: pairs of tokens that share a node in different ways, or none.
 SHOWN_PATTERNS = ((0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 0, 0), (0, 1, 0, 2), (0, 1, 1, 0), (0, 1, 2, 3))

@@ -8,7 +8,7 @@ from tokengt import presets
 from tokengt.data.synthetic import BarabasiAlbertConfig
 from tokengt.models.tokengt.identifiers import IdentifierKind, LaplacianIds, identifiers_of_kind
 from tokengt.models.tokengt.model import TokenGTConfig
-from tokengt.structure.tuples import bell_number
+from tokengt.structure.patterns import bell_number
 
 Input = Literal["dense", "sparse"]
 Split = Literal["train", "test"]

@@ -7,18 +7,16 @@ from typing import Any
 
 from tokengt.experiments.molecules.datasets import Benchmark
 from tokengt.experiments.molecules.systems import SYSTEMS
+from tokengt.experiments.strokes import strokes
 from tokengt.files import write_whole
 
 _DPI = 150
-# TokenGT and its kin stand out; message passing is dashed, other graph Transformers dotted.
-_FAMILIES = {"O(n + m)": "--", "O(n^2)": ":", "O(n^2 + m)": ":"}
 _LONG = {"mae": "validation MAE", "average_precision": "validation average precision"}
 
 
 def plot_learning(found: Mapping[str, Mapping[str, Any]], benchmark: Benchmark, file: Path) -> None:
     """Draw ``found[system]["curve"]``, each a list of [minute, value]. The same numbers give the same bytes."""
     import matplotlib
-    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     metric = benchmark.metrics[0]
@@ -29,20 +27,10 @@ def plot_learning(found: Mapping[str, Mapping[str, Any]], benchmark: Benchmark, 
         matplotlib.rcParams.update(style)
         figure = Figure(figsize=(9.0, 5.2), layout="constrained")
         axes = figure.subplots()
-        paired = colormaps["tab20"].colors  # type: ignore[attr-defined]
-        colours = (*paired[::2], *paired[1::2])
-        for number, (name, entry) in enumerate(found.items()):
-            ours = name.startswith(("tokengt", "lap-", "transformer"))
+        lines = [(entry["label"], _asymptotics(name)) for name, entry in found.items()]
+        for entry, stroke in zip(found.values(), strokes(lines), strict=True):
             minutes, values = zip(*entry["curve"], strict=True)
-            axes.plot(
-                minutes,
-                values,
-                "-" if ours else _family(name),
-                color=colours[number % len(colours)],
-                linewidth=1.8 if ours else 1.2,
-                marker="." if len(minutes) < 3 else None,
-                label=entry["label"],
-            )
+            axes.plot(minutes, values, marker="." if len(minutes) < 3 else None, **stroke)
         axes.set_xlabel("minutes of training (with the chosen recipe, first seed)")
         axes.set_ylabel(_LONG.get(metric, metric) + (f", {benchmark.unit}" if benchmark.unit else ""))
         axes.set_title(benchmark.name)
@@ -57,5 +45,5 @@ def plot_learning(found: Mapping[str, Mapping[str, Any]], benchmark: Benchmark, 
     write_whole(file, content.getvalue())
 
 
-def _family(name: str) -> str:
-    return _FAMILIES.get(SYSTEMS[name].asymptotics, "-") if name in SYSTEMS else "-"
+def _asymptotics(name: str) -> str:
+    return SYSTEMS[name].asymptotics if name in SYSTEMS else ""

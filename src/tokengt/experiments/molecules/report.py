@@ -111,7 +111,7 @@ def _rows(benchmark: Benchmark, name: str, entry: Mapping[str, Any]) -> list[Tab
                 system=entry["label"],
                 dataset=benchmark.name,
                 split=benchmark.split,
-                metric=f"{metric} {benchmark.unit}".rstrip(),
+                metric=metric + (f" ({benchmark.unit})" if benchmark.unit else ""),
                 mean=mean,
                 std=std,
                 runs=len(values),
@@ -162,25 +162,29 @@ def _heading(benchmark: Benchmark, found: Mapping[str, Mapping[str, Any]]) -> st
 
 
 def _line(benchmark: Benchmark, name: str, entry: Mapping[str, Any]) -> list[str]:
-    system, recipe, values = SYSTEMS.get(name), entry["recipe"], _known(entry, benchmark.metrics[0])
-    count = f"{entry['parameters'] / 1e6:.2f}M" if entry["parameters"] else ""
-    return [
+    system, values = SYSTEMS.get(name), _known(entry, benchmark.metrics[0])
+    ours = [
         entry["label"],
         *(_number(_known(entry, metric)) for metric in benchmark.metrics),
         str(len(values)),
-        count,
+        f"{entry['parameters'] / 1e6:.2f}M" if entry["parameters"] else "",
         f"{entry['graphs_per_s']:,.0f}" if entry["graphs_per_s"] else "",
         f"{entry['memory_gib']:.2f}" if entry["memory_gib"] else "",
         system.asymptotics if system is not None else "",
-        ""
-        if recipe is None
-        else f"{recipe['name']}: {recipe['rate']:g}"
-        if recipe["name"] == "own"
-        else recipe["name"],
+        _recipe(entry["recipe"]),
         f"{entry['epochs']:.0f}" if entry["epochs"] else "",
-        f"{system.paper_parameters}M" if system is not None and system.paper_parameters else "",
-        f"{system.paper:.4f}" if system is not None and system.paper else "",
     ]
+    if system is None:
+        return [*ours, "", ""]
+    count, error = system.paper_parameters, system.paper
+    return [*ours, "" if count is None else f"{count}M", "" if error is None else f"{error:.4f}"]
+
+
+def _recipe(recipe: Mapping[str, Any] | None) -> str:
+    """By its rate; that of the system's authors by its name too."""
+    if recipe is None:
+        return ""
+    return f"own: {recipe['rate']:g}" if recipe["name"] == "own" else f"{recipe['rate']:g}"
 
 
 def _number(values: Sequence[float]) -> str:

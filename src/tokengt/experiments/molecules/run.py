@@ -11,8 +11,9 @@ from pathlib import Path
 from tokengt.config import override
 from tokengt.experiments.cells import Say, silent
 from tokengt.experiments.molecules.plan import Job, MoleculesConfig, Plan
-from tokengt.experiments.molecules.processes import Training, started, stop
+from tokengt.experiments.molecules.processes import Training, begun
 from tokengt.experiments.molecules.report import write_table
+from tokengt.experiments.processes import stop
 from tokengt.experiments.tables import TableRow
 from tokengt.files import folder_lock, remove_empty
 from tokengt.presets import PRESETS
@@ -93,11 +94,11 @@ class Trainings:
             decided = self.plan.decided(job)
             if decided is None:
                 self.ended.add(job.name)
-                self.failed.setdefault(job.system.name, f"{job.system.start}, which it goes on with, has no result")
+                self.failed.setdefault(job.system.name, _nothing_before(job))
             elif self.plan.found(decided) is not None:
                 self.ended.add(job.name)
             else:
-                self.at_work.append(started(self.plan, decided))
+                self.at_work.append(begun(self.plan, decided))
 
     def _end(self, training: Training) -> None:
         job, benchmark = training.job, self.plan.benchmark
@@ -121,3 +122,10 @@ class Trainings:
 
     def _seconds(self, job: Job) -> float:
         return 60 * self.plan.minutes(job) + self.beside
+
+
+def _nothing_before(job: Job) -> str:
+    """Why a training cannot be begun, where what it needs came to nothing."""
+    if job.system.start is not None:
+        return f"{job.system.start}, which it goes on with, has no result"
+    return "none of its recipes has a validation metric"

@@ -11,16 +11,17 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.models.common import GraphModel, GraphModelConfig, check_heads, pooled
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder, FeatureSpec
-from tokengt.models.message_passing.rounds import GcnRound, gat_round, gin_round
+from tokengt.models.message_passing.rounds import GcnRound, GinRound, Joined, Round, gat_round
 from tokengt.models.message_passing.virtual_node import VirtualNode
 from tokengt.models.pyg import batch_norm
+from tokengt.recomputing import recomputed
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,18 @@ class MessagePassingConfig(GraphModelConfig):
     def round(self) -> nn.Module:
         """One round of messages, with fresh weights."""
 
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        nodes, edges = (int(rows.host_lengths.index_select(0, places).sum()) for rows in (graphs.nodes, graphs.edges))
+        return self.num_layers * (self.node_bytes(itemsize) * nodes + self.edge_bytes(itemsize) * edges)
+
+    def node_bytes(self, itemsize: int) -> int:
+        """About how many bytes training keeps of each node in a layer: states, batch norm, ReLU and dropout."""
+        return (4 + 4 + 4 + itemsize) * self.dim
+
+    def edge_bytes(self, itemsize: int) -> int:
+        """The same of each edge: what it sends, where edges have features."""
+        return 0 if self.edge_features == FeatureSpec() else (4 + 2 * itemsize) * self.dim
+
     def build(self) -> "MessagePassing":
         return MessagePassing(self)
 
@@ -80,7 +93,10 @@ class GinConfig(MessagePassingConfig):
     name: ClassVar[str] = "GIN"
 
     def round(self) -> nn.Module:
-        return gin_round(self.dim, self.hidden)
+        return GinRound(self.dim, self.hidden)
+
+    def node_bytes(self, itemsize: int) -> int:
+        return super().node_bytes(itemsize) + (4 + 4 + itemsize) * self.hidden
 
 
 @dataclass(frozen=True)
@@ -92,6 +108,9 @@ class GcnConfig(MessagePassingConfig):
 
     def round(self) -> nn.Module:
         return GcnRound(self.dim)
+
+    def node_bytes(self, itemsize: int) -> int:
+        return super().node_bytes(itemsize) + 2 * 4 * self.dim
 
 
 @dataclass(frozen=True)
@@ -111,6 +130,14 @@ class GatConfig(MessagePassingConfig):
     def round(self) -> nn.Module:
         check_heads(self.dim, self.num_heads)
         return gat_round(self.dim, self.num_heads)
+
+    @property
+    def recomputes(self) -> bool:
+        return True
+
+    def edge_bytes(self, itemsize: int) -> int:
+        """Both ends' mapped states, their sum before and after its activation, and what is sent."""
+        return 5 * 4 * self.dim
 
     def meanings(self) -> Mapping[str, Any]:
         return {**super().meanings(), "num_heads": self.num_heads}
@@ -141,6 +168,14 @@ class MessagePassing(GraphModel):
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.layers)
 
+    def set_recompute(self, on: bool) -> bool:
+        """GAT alone computes its rounds again, whose tables of all edges are what takes memory; GIN's would count its
+        batch norm twice."""
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            layer.recompute = on and self.config.recomputes
+        return on and self.config.recomputes
+
     def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
         self._check(batch)
         states = self.node_encoder(batch.node_features)
@@ -148,12 +183,13 @@ class MessagePassing(GraphModel):
             states = self.blank.expand(batch.num_nodes, -1)
         assert states is not None
         spoken = states.new_zeros(batch.num_graphs, self.config.dim)
+        joined = Joined(batch.edge_index, batch.num_nodes)
         for place, layer in enumerate(self.layers):
             if self.config.virtual_node:
                 states = states + spoken.to(states.dtype).index_select(0, batch.nodes.ids)
             if place < len(self.exchanges):
                 spoken = self.exchanges[place](states, spoken, batch.nodes)
-            states = layer(states, batch)
+            states = layer(states, batch, joined)
         return states, pooled(states, batch.nodes, self.config.pooling)
 
     def _check(self, batch: GraphBatch) -> None:
@@ -171,12 +207,21 @@ class Layer(nn.Module):
         self.edge_encoder = FeatureEncoder("edge_features", config.edge_features, config.dim)
         self.conv = config.round()
         self.norm = batch_norm(config.dim)
-        self.dropout, self.last = config.dropout, last
+        self.dropout, self.last, self.recompute = config.dropout, last, False
 
-    def forward(self, states: Float[Tensor, "nodes dim"], batch: GraphBatch) -> Float[Tensor, "nodes dim"]:
+    def forward(
+        self, states: Float[Tensor, "nodes dim"], batch: GraphBatch, joined: Joined
+    ) -> Float[Tensor, "nodes dim"]:
+        # Batch norm stays outside of what is computed again: it would count the same rows twice.
         edges = self.edge_encoder(batch.edge_features)
-        if edges is None:
-            # A round always adds edge features, so edges without features add zeros.
-            edges = states.new_zeros(batch.num_edges, states.shape[1])
-        out = self.norm(self.conv(states, batch.edge_index, edges.to(states.dtype)))
+        out = self.norm(recomputed(self.heard, states, edges, joined, on=self.recompute))
         return F.dropout(out if self.last else F.relu(out), self.dropout, self.training)
+
+    def heard(
+        self, states: Float[Tensor, "nodes dim"], edges: Float[Tensor, "edges dim"] | None, joined: Joined
+    ) -> Float[Tensor, "nodes dim"]:
+        """One round of messages."""
+        if edges is None and isinstance(self.conv, Round):
+            return self.conv.without_features(states, joined)
+        out: Tensor = self.conv(states, joined.index, None if edges is None else edges.to(states.dtype))
+        return out

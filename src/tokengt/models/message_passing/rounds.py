@@ -2,7 +2,14 @@
 
 Each is a module that is called as PyG's layers are, ``(states, edge_index, edges)``, with shapes [nodes, dim],
 [2, edges] and [edges, dim] -> [nodes, dim]. An edge (u, v) carries a message from u to v.
+
+Edges without features say the same to every neighbour. What a node sends is then worked out once per node, and summed
+by a sparse matrix (:class:`Joined`) instead of a table of all edges.
 """
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import final
 
 import torch
 import torch.nn.functional as F
@@ -10,12 +17,72 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.models.pyg import pyg_layers, two_layers
+from tokengt.ragged import Segments
+from tokengt.sparse import SparseRows, sparse_product
 
 
-def gin_round(dim: int, hidden: int) -> nn.Module:
-    """h_v <- MLP((1 + eps) h_v + sum over edges u -> v of ReLU(h_u + e_uv)), eps learned."""
-    conv: nn.Module = pyg_layers().GINEConv(two_layers(dim, hidden), train_eps=True)
-    return conv
+@final
+class Joined:
+    """The edges of a batch, ``index`` [2, edges], and what follows from them: worked out once for all rounds."""
+
+    def __init__(self, index: Int[Tensor, "2 edges"], num_nodes: int) -> None:
+        self.index, self.num_nodes = index, num_nodes
+
+    @cached_property
+    def counts(self) -> Int[Tensor, " nodes"]:
+        """How many edges lead to each node."""
+        ones = torch.ones_like(self.index[1])
+        return torch.zeros(self.num_nodes, dtype=ones.dtype, device=ones.device).index_add(0, self.index[1], ones)
+
+    @cached_property
+    def _sorted(self) -> tuple[Segments, Int[Tensor, " edges"]]:
+        """Where the edges that lead to each node lie once they are sorted by it, and which they are."""
+        return Segments.from_lengths(self.counts.cpu(), self.index.device), torch.argsort(self.index[1], stable=True)
+
+    def summed(
+        self, sent: Float[Tensor, "nodes dim"], shares: Float[Tensor, " edges"] | None = None
+    ) -> Float[Tensor, "nodes dim"]:
+        """At every node v, the sum of ``shares`` times what u sends, over edges u -> v; in float32 at least."""
+        entries, order = self._sorted
+        wide = sent if sent.dtype == torch.float64 else sent.float()
+        weights = torch.ones_like(order, dtype=wide.dtype) if shares is None else shares.index_select(0, order)
+        sources = self.index[0].index_select(0, order).int()
+        return sparse_product(SparseRows(entries, sources, weights, self.num_nodes), wide)
+
+
+class Round(nn.Module):
+    """A round that has a shorter way for edges without features."""
+
+    @abstractmethod
+    def without_features(self, states: Float[Tensor, "nodes dim"], joined: Joined) -> Float[Tensor, "nodes dim"]:
+        """What forward gives for edges whose embedding is zero."""
+
+
+class GinRound(Round):
+    """h_v <- MLP((1 + eps) h_v + sum over edges u -> v of ReLU(h_u + e_uv)), eps learned.
+
+    The names of its weights are those of PyG's ``GINEConv``.
+    """
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.nn = two_layers(dim, hidden)
+        self.eps = nn.Parameter(torch.zeros(1))
+
+    def forward(
+        self, states: Float[Tensor, "nodes dim"], edge_index: Int[Tensor, "2 edges"], edges: Float[Tensor, "edges dim"]
+    ) -> Float[Tensor, "nodes dim"]:
+        sent = F.relu(states.index_select(0, edge_index[0]) + edges)
+        return self._mixed(states, torch.zeros_like(states).index_add(0, edge_index[1], sent.to(states.dtype)))
+
+    def without_features(self, states: Float[Tensor, "nodes dim"], joined: Joined) -> Float[Tensor, "nodes dim"]:
+        return self._mixed(states, joined.summed(F.relu(states)))
+
+    def _mixed(
+        self, states: Float[Tensor, "nodes dim"], heard: Float[Tensor, "nodes dim"]
+    ) -> Float[Tensor, "nodes dim"]:
+        out: Tensor = self.nn((1 + self.eps) * states + heard)
+        return out
 
 
 def gat_round(dim: int, num_heads: int) -> nn.Module:
@@ -29,7 +96,7 @@ def gat_round(dim: int, num_heads: int) -> nn.Module:
     return conv
 
 
-class GcnRound(nn.Module):
+class GcnRound(Round):
     """h_v <- sum over edges u -> v of ReLU(W h_u + e_uv) / sqrt(d_u d_v) + ReLU(W h_v + r) / d_v.
 
     d_v is one more than the number of edges that lead to v, and r is learned: the edge from a node to itself. This is
@@ -52,3 +119,10 @@ class GcnRound(nn.Module):
         messages = F.relu(mapped.index_select(0, source) + edges) * share[:, None]
         own: Tensor = F.relu(mapped + self.root) / degree[:, None]
         return own.index_add(0, target, messages.to(own.dtype))
+
+    def without_features(self, states: Float[Tensor, "nodes dim"], joined: Joined) -> Float[Tensor, "nodes dim"]:
+        mapped = self.linear(states)
+        degree = (joined.counts + 1).to(mapped.dtype if mapped.dtype == torch.float64 else torch.float32)
+        scale = degree.rsqrt()
+        shares = scale.index_select(0, joined.index[0]) * scale.index_select(0, joined.index[1])
+        return F.relu(mapped + self.root) / degree[:, None] + joined.summed(F.relu(mapped), shares)

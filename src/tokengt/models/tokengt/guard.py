@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.models.tokengt.identifiers import Identifiers
 from tokengt.ragged import Segments
+from tokengt.sparse import as_dense
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class DomainGuard:
     def __call__(self, module: nn.Module, args: tuple[GraphBatch, Identifiers | None]) -> None:
         batch, ids = args
         self._check_tuples(batch)
-        for features in (batch.node_features, batch.edge_features):
+        for features in (as_dense(batch.node_features), batch.edge_features):
             size = _largest(features)
             if features is not None and not size <= widened(self.domain.input_bound, features.dtype):
                 raise ValueError(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +26,7 @@ from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import (
     DrawSource,
     IdentifierConfig,
+    Identifiers,
     LaplacianIds,
     NoIds,
     OrfIds,
@@ -34,8 +35,9 @@ from tokengt.models.tokengt.identifiers import (
 )
 from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.orthogonal import orthogonal_random_features
+from tokengt.models.tokengt.proof_heads import ProofHeads, begin_with_proof_heads
 from tokengt.models.tokengt.structure import StructureConfig
-from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
+from tokengt.models.tokengt.tokens import SparseBasis, TokenBatch, Tokenizer, TokensConfig
 from tokengt.ragged import Segments
 from tokengt.structure.facts import StructureFact
 from tokengt.structure.tuples import with_merged_edges
@@ -55,6 +57,10 @@ class TokenGTConfig(ModelConfig):
         head: what is predicted.
         domain: the inputs that written weights are right for, and all others are refused; None for trained ones.
         structure: stronger inputs than the paper's: random walks, eigenpairs, degrees; none by default.
+        proof_heads: heads that begin as the maps of the paper's proofs; none by default.
+        sparse_basis: with ``encoder.sparse_basis_residual``, "nodes" read the tokens of their edges (X_ii adds X_ij for
+            all j) as in the paper's last experiment; with "both", an edge reads its nodes as well (X_ij adds X_ii and
+            X_jj), so that what is known of a node reaches its neighbours within two layers.
     """
 
     kind: Literal["tokengt"] = field(default="tokengt", init=False)
@@ -65,10 +71,14 @@ class TokenGTConfig(ModelConfig):
     head: HeadConfig = field(default_factory=HeadConfig)
     domain: Domain | None = field(default=None, metadata={"late": True})
     structure: StructureConfig = field(default=StructureConfig(), metadata={"late": True})
+    proof_heads: ProofHeads = field(default=ProofHeads(), metadata={"late": True})
+    sparse_basis: SparseBasis = field(default="nodes", metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise ValueError(f"dim is {self.dim}; expected at least 1")
+        if self.sparse_basis not in get_args(SparseBasis):
+            raise ValueError(f"sparse_basis is {self.sparse_basis!r}; expected 'nodes' or 'both'")
 
     def fit(self, data: Store, out_dim: int) -> "TokenGTConfig":
         return replace(
@@ -106,6 +116,20 @@ class TokenGTConfig(ModelConfig):
         # Both may be made of the same eigenvectors, which are worked out once.
         return tuple(dict.fromkeys((*self.identifiers.facts(), *self.structure.facts())))
 
+    def token_counts(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
+        """About how many tokens each graph becomes; edges count half where one token stands for two directions."""
+        edges = graphs.edges.host_lengths // (2 if self.tokens.layout == "undirected" else 1)
+        return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths
+
+    def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
+        """What the blocks keep of every token, and tokens themselves with their gradient."""
+        tokens = int(self.token_counts(graphs).index_select(0, places).sum())
+        return tokens * (self.encoder.activation_bytes(self.dim, itemsize) + 8 * self.dim)
+
+    @property
+    def recomputes(self) -> bool:
+        return True
+
     def meanings(self) -> Mapping[str, Any]:
         ids, encoder = self.identifiers, self.encoder
         return {
@@ -116,7 +140,9 @@ class TokenGTConfig(ModelConfig):
             "encoder.activation": encoder.activation,
             "encoder.norm": encoder.norm,
             "encoder.sparse_basis_residual": encoder.sparse_basis_residual,
+            "encoder.sparse_basis_scale": encoder.sparse_basis_scale,
             "encoder.incidence": encoder.incidence,
+            "sparse_basis": self.sparse_basis,
         }
 
     def attention_settings(self, kind: str) -> Mapping[str, Any]:
@@ -171,6 +197,8 @@ class TokenGT(Model):
         if config.domain is not None:
             self.tokenizer.register_forward_pre_hook(DomainGuard(config.domain, config.tokens.order))
         initialise(self)
+        if config.proof_heads.layers:
+            begin_with_proof_heads(config.proof_heads, self.tokenizer, self.encoder)
 
     def forward(
         self,
@@ -193,6 +221,21 @@ class TokenGT(Model):
         """
         packed = as_batch(batch)
         tokens, plan, links = self._tokens(packed, node_ids, generator, draw)
+        return self._read(tokens, plan, links, packed, pairs)
+
+    def from_tokens(self, batch: Any, tokens: TokenBatch) -> Float[Tensor, "rows out"]:
+        """Predict from tokens of these graphs whose values may be others than :meth:`input_terms` gave."""
+        packed = as_batch(batch)
+        return self._read(tokens, self._plan(tokens), self._links(packed, tokens), packed, None)
+
+    def _read(
+        self,
+        tokens: TokenBatch,
+        plan: AttentionPlan,
+        links: RowLinks | None,
+        packed: GraphBatch,
+        pairs: Tensor | None,
+    ) -> Float[Tensor, "rows out"]:
         # The last block computes only the rows that the head reads, which leaves out most of its tokens.
         rows = self.head.rows(tokens)
         values = self.encoder(tokens.values, plan, links, rows)
@@ -227,6 +270,15 @@ class TokenGT(Model):
         """The tokens, and layer after layer its attention with the rows it is given: for maps that are not all kept."""
         tokens, plan, links = self._tokens(as_batch(batch), None, None, 0)
         return tokens, self.encoder.attention_inputs(tokens.values, plan, links)
+
+    def input_terms(
+        self, batch: Any, *, draw: int = 0
+    ) -> tuple[TokenBatch, dict[str, Float[Tensor, "tokens dim"]], RowLinks | None]:
+        """The tokens, the terms that their values are the sum of (:meth:`Tokenizer.terms`), and the links of rows."""
+        packed = as_batch(batch)
+        identifiers, eigenvectors = self._identified(packed, None, None, draw)
+        tokens, terms = self.tokenizer.terms(packed, identifiers, eigenvectors=eigenvectors)
+        return tokens, terms, self._links(packed, tokens)
 
     def predict(
         self,
@@ -264,9 +316,7 @@ class TokenGT(Model):
         return True
 
     def costs(self, graphs: GraphBatch) -> Int[Tensor, " graphs"]:
-        """About how many tokens each graph becomes; edges count half where one token stands for two directions."""
-        edges = graphs.edges.host_lengths // (2 if self._merges else 1)
-        return 1 + graphs.nodes.host_lengths + edges + graphs.hyperedges.host_lengths
+        return self.config.token_counts(graphs)
 
     def prepared(self, graphs: GraphBatch) -> GraphBatch:
         """Where one token stands for both directions of an edge, these pairs are found once for all steps."""
@@ -290,6 +340,10 @@ class TokenGT(Model):
             return None
         draws = GeneratorDraws(None, nodes.offsets.device)
         return orthogonal_random_features(nodes, ids.dim, draws).to(next(self.parameters()))
+
+    def set_recompute(self, on: bool) -> bool:
+        self.encoder.set_recompute(on)
+        return on
 
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.encoder.blocks)
@@ -327,6 +381,20 @@ class TokenGT(Model):
     def _tokens(
         self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
     ) -> tuple[TokenBatch, AttentionPlan, RowLinks | None]:
+        identifiers, eigenvectors = self._identified(batch, node_ids, generator, draw)
+        tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
+        # Computed and cached here, because compiled code would break its graph to compute it.
+        _ = batch.nodes.ids
+        return tokens, self._plan(tokens), self._links(batch, tokens)
+
+    def _plan(self, tokens: TokenBatch) -> AttentionPlan:
+        marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()
+        return self.encoder.plan(tokens.segments, marks)
+
+    def _identified(
+        self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
+    ) -> tuple[Identifiers | None, Float[Tensor, "nodes pairs"] | None]:
+        """The identifiers, and the eigenvectors of the structure, as this model draws them."""
         weight = next(self.parameters())
         if batch.device != weight.device:
             raise ValueError(f"the batch is on {batch.device} but the model is on {weight.device}; move one of them")
@@ -336,15 +404,10 @@ class TokenGT(Model):
         else:
             identifiers = given_identifiers(batch, ids, node_ids)
         identifiers = None if identifiers is None else identifiers.to(weight)
-        eigenvectors = self.config.structure.eigenvectors(batch, DrawSource(self.training, generator, draw))
-        tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
-        # Computed and cached here, because compiled code would break its graph to compute it.
-        _ = batch.nodes.ids
-        marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()
-        plan = self.encoder.plan(tokens.segments, marks)
-        links = (
-            RowLinks(*self.tokenizer.incident_rows(batch, tokens))
-            if self.config.encoder.sparse_basis_residual
-            else None
-        )
-        return tokens, plan, links
+        return identifiers, self.config.structure.eigenvectors(batch, DrawSource(self.training, generator, draw))
+
+    def _links(self, batch: GraphBatch, tokens: TokenBatch) -> RowLinks | None:
+        """Which rows are added to which after every block, for a model with the sparse basis."""
+        if not self.config.encoder.sparse_basis_residual:
+            return None
+        return RowLinks(*self.tokenizer.linked_rows(batch, tokens, self.config.sparse_basis))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.models.features import multi_hot
 from tokengt.models.tokengt.identifiers import DrawSource, LaplacianIds
+from tokengt.ragged import take_rows
 from tokengt.structure.facts import Degrees, EdgeWalks, LaplacianValues, StructureFact, WalkReturns, fact_of
 
 # Larger degrees share the last row of the table.
@@ -193,8 +194,18 @@ class StructureEncoder(nn.Module):
             nodes.append(encoded)
             one, *other = self.ends(encoded).chunk(2 if self.layout == "directed" else 1, 1)
             second = other[0] if other else one
-            edges.append(one.index_select(0, ends[:, 0]) + second.index_select(0, ends[:, 1]))
+            edges.append(take_rows(one, ends[:, 0]) + take_rows(second, ends[:, 1]))
         return sum(nodes[1:], start=nodes[0]), sum(edges[1:], start=edges[0]) if edges else None
+
+    def rows_of_weights(self) -> list[Float[Tensor, "_ dim"]]:
+        """Vectors that begin to be added to tokens, as rows: views. Eigenpairs begin as nothing, whatever they are."""
+        rows: list[Tensor] = [] if self.degrees is None else [self.degrees.weight]
+        for mlp in (self.node_walks, self.edge_walks):
+            if mlp is not None:
+                last = mlp[-1]
+                assert isinstance(last, nn.Linear)
+                rows += [last.weight.T, last.bias[None]]
+        return rows
 
     def _degrees(self, batch: GraphBatch, table: Float[Tensor, "degrees dim"]) -> Float[Tensor, "nodes dim"]:
         index = fact_of(batch, Degrees()).long().clamp(max=MOST_DEGREE)

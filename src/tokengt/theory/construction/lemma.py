@@ -8,9 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tokengt.attention import MultiheadAttention, SoftmaxConfig
+from tokengt.structure.patterns import equality_sign
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.partitions import patterns, split_pattern
-from tokengt.theory.scoring import TypeKind, equality_sign
+from tokengt.theory.scoring import TypeKind
 
 
 def basis_attention(

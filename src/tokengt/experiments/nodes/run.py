@@ -1,0 +1,110 @@
+"""Train the systems of the table, some at once, each in a process of its own; then write the table.
+
+``OUT/cells/DATASET/SYSTEM/MODEL/run-N.json`` is what one training came to. The same call goes on where a stopped one
+was. A system that fails costs its own cell of the table alone.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokengt.data.catalogue import DATASETS
+from tokengt.data.named import named_store
+from tokengt.experiments.cells import Say, silent
+from tokengt.experiments.nodes.plan import NodesConfig, Pair, Plan
+from tokengt.experiments.nodes.report import write_table
+from tokengt.experiments.nodes.worker import order_of
+from tokengt.experiments.processes import Work, shared_gpu, side_by_side, started, stop
+from tokengt.experiments.tables import TableRow
+from tokengt.files import folder_lock
+from tokengt.training.processes import DeviceConfig
+
+_MODULE = "tokengt.experiments.nodes.worker"
+_PAUSE = 0.1
+
+
+@dataclass(frozen=True)
+class Task:
+    """Work for one process: a system on a graph, or without a system what is to be known of the graph."""
+
+    graph: str
+    system: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.graph}/{self.system or 'facts'}"
+
+
+def run_nodes(config: NodesConfig, out: Path, progress: Say | None = None) -> list[TableRow]:
+    """Run the trainings that are not finished; then write ``out``/table.json, table.md and found.json."""
+    say = progress or silent
+    plan = Plan(config, out)
+    with folder_lock(out, lambda: _refuse_taken(out)):
+        pairs = plan.pairs()
+        for pair in pairs:
+            # Whatever was made otherwise is refused before anything is trained.
+            plan.chosen(pair)
+        for graph in config.graphs:
+            named_store(DATASETS[graph.name], progress=progress is not None)
+        on_gpu = DeviceConfig(config.device).resolved == "cuda"
+        with shared_gpu(on_gpu and config.at_once > 1) as environment:
+            failed = Tasks(plan, pairs, {**environment, **side_by_side(config.at_once)}, say).run()
+        return write_table(plan, pairs, failed, out)
+
+
+def _refuse_taken(home: Path) -> None:
+    raise ValueError(f"another table is being made in {home}; wait for its end, or choose another folder")
+
+
+class Tasks:
+    """All that is left to do, at most so much at a time; the systems of a graph wait for its facts."""
+
+    def __init__(self, plan: Plan, pairs: list[Pair], environment: dict[str, str], say: Say) -> None:
+        self.plan, self.environment, self.say = plan, environment, say
+        left = [pair for pair in pairs if not plan.is_finished(pair)]
+        asking = dict.fromkeys(pair.graph.name for pair in left if plan.asks_for_facts(pair))
+        self.waiting = [Task(name) for name in asking] + [Task(pair.graph.name, pair.system.name) for pair in left]
+        self.total = len(left)
+        # Graphs of which all is known that somebody asks for.
+        self.known = {pair.graph.name for pair in left} - set(asking)
+        self.at_work: list[Work[Task]] = []
+        self.failed: dict[str, str] = {}
+
+    def run(self) -> dict[str, str]:
+        """A sentence for every system and graph that came to nothing, by their names."""
+        try:
+            while self.waiting or self.at_work:
+                self._start()
+                for work in [each for each in self.at_work if each.has_ended]:
+                    self.at_work.remove(work)
+                    self._end(work)
+                if self.at_work:
+                    time.sleep(_PAUSE)
+        finally:
+            stop(self.at_work)
+        return self.failed
+
+    def _start(self) -> None:
+        """Begin with what is ready, as far as there is room."""
+        for task in list(self.waiting):
+            if len(self.at_work) >= self.plan.config.at_once:
+                return
+            if task.system is not None and task.graph not in self.known:
+                continue
+            self.waiting.remove(task)
+            log = self.plan.home / "logs" / f"{task.graph}-{task.system or 'facts'}.log"
+            order = order_of(self.plan, task.graph, task.system)
+            self.at_work.append(started(_MODULE, task, order, log, self.environment))
+
+    def _end(self, work: Work[Task]) -> None:
+        task, problem = work.job, work.problem()
+        if task.system is None:
+            # Systems that need no facts are trained whatever came of them; the others say so themselves.
+            self.known.add(task.graph)
+        left = sum(each.system is not None for each in (*self.waiting, *(one.job for one in self.at_work)))
+        told = "" if task.system is None else f"; {self.total - left} of {self.total} systems"
+        if problem is not None:
+            self.failed[task.name] = problem
+            self.say(f"{task.name}: failed after {work.seconds:.0f} s: {problem}{told}")
+        else:
+            self.say(f"{task.name}: {work.seconds:.0f} s{told}")

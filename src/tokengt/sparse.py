@@ -1,0 +1,242 @@
+"""Rows of numbers that are mostly zero, such as bags of words: only the others are kept, until a weight meets them.
+
+A graph of 34,000 papers with 8,400 words each has 290 million features, of which 1.1 million are not zero. They stay
+packed, row by row (*CSR*, compressed sparse rows), in a store, in memory and on a GPU, and the first linear map of a
+model reads them as they are (:func:`sparse_linear`): no dense matrix of rows by columns is ever made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from tokengt.ragged import Segments
+
+# The names under which a store keeps the parts of sparse rows, after the name of the whole.
+_PARTS = ("offsets", "columns", "values", "width")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """A matrix of floats [rows, width] of which few are not zero.
+
+    Run r of ``entries`` are the entries of row r: their ``columns``, none of them twice in a row, and their ``values``.
+    It answers what is asked of a tensor of features: shape, type, device, and some of its rows.
+    """
+
+    entries: Segments
+    columns: Int[Tensor, " entries"]
+    values: Float[Tensor, " entries"]
+    width: int
+
+    def __post_init__(self) -> None:
+        if not len(self.columns) == len(self.values) == self.entries.total:
+            raise ValueError(
+                f"sparse rows have {self.entries.total} entries by their offsets, {len(self.columns)} columns and "
+                f"{len(self.values)} values; expected as many of each"
+            )
+
+    @classmethod
+    def of(cls, dense: Float[Tensor, "rows width"]) -> "SparseRows":
+        """The entries of a matrix that are not zero, and those that are NaN."""
+        row, column = torch.nonzero(dense, as_tuple=True)
+        entries = Segments.from_lengths(torch.bincount(row, minlength=len(dense)).cpu(), dense.device)
+        return cls(entries, column.int(), dense[row, column], dense.shape[1])
+
+    @classmethod
+    def from_entries(
+        cls,
+        row: Int[Tensor, " entries"],
+        column: Int[Tensor, " entries"],
+        values: Float[Tensor, " entries"],
+        rows: int,
+        width: int,
+    ) -> "SparseRows":
+        """From entries in any order; those at the same place are added up.
+
+        Raises:
+            ValueError: an entry lies outside of the matrix.
+        """
+        for name, places, bound in (("row", row, rows), ("column", column, width)):
+            if len(places) and not 0 <= int(places.min()) <= int(places.max()) < bound:
+                raise ValueError(f"a sparse entry names {name} {int(places.max())}; expected 0 to {bound - 1}")
+        keys, owner = torch.unique(row.long() * width + column.long(), return_inverse=True)
+        summed = torch.zeros(len(keys), dtype=values.dtype, device=values.device).index_add(0, owner, values)
+        entries = Segments.from_lengths(torch.bincount(keys // max(width, 1), minlength=rows).cpu(), values.device)
+        return cls(entries, (keys % max(width, 1)).int(), summed, width)
+
+    @classmethod
+    def from_torch(cls, matrix: Tensor) -> "SparseRows":
+        """One of PyTorch's own sparse tensors of two dimensions, of whichever layout."""
+        found = matrix.to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
+        row, column = found.indices()
+        return cls.from_entries(row, column, found.values(), *matrix.shape)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size([self.entries.count, self.width])
+
+    ndim = 2
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @property
+    def nbytes(self) -> int:
+        return self.entries.host.nbytes + self.columns.nbytes + self.values.nbytes
+
+    def is_floating_point(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return self.entries.count
+
+    def __getitem__(self, rows: slice | Int[Tensor, " chosen"]) -> "SparseRows":
+        """Some of the rows: a range of them, or those at these places."""
+        if isinstance(rows, slice):
+            rows = torch.arange(*rows.indices(len(self)))
+        return self.index_select(0, rows)
+
+    def index_select(self, dim: int, rows: Int[Tensor, " chosen"]) -> "SparseRows":
+        """The rows at these places, in this order; ``dim`` is 0, as for a tensor."""
+        assert dim == 0, "rows are selected, and no columns"
+        places, entries = self.entries.take(rows.cpu())
+        return SparseRows(
+            entries, self.columns.index_select(0, places), self.values.index_select(0, places), self.width
+        )
+
+    def to(self, device: torch.device | str) -> "SparseRows":
+        return SparseRows(self.entries.to(device), self.columns.to(device), self.values.to(device), self.width)
+
+    def float(self) -> "SparseRows":
+        return replace(self, values=self.values.float())
+
+    def narrowed(self) -> "SparseRows":
+        """As a store keeps them: columns in 32 bits, values in float32."""
+        return replace(self, columns=self.columns.int(), values=self.values.float())
+
+    def dense(self) -> Float[Tensor, "rows width"]:
+        """The whole matrix, zeros included; for small ones."""
+        out = self.values.new_zeros(*self.shape)
+        out[self.entries.ids, self.columns.long()] = self.values
+        return out
+
+    def to_torch(self) -> Tensor:
+        """The same as one of PyTorch's sparse tensors, in coordinates."""
+        index = torch.stack([self.entries.ids, self.columns.long()])
+        with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
+            return torch.sparse_coo_tensor(index, self.values, self.shape, is_coalesced=True)
+
+    def arrays(self, name: str) -> dict[str, Tensor]:
+        """The tensors that a store keeps, under names that begin with ``name``; the inverse of :meth:`from_arrays`."""
+        kept = (self.entries.host, self.columns, self.values, torch.tensor([self.width]))
+        return {f"{name}.{part}": tensor for part, tensor in zip(_PARTS, kept, strict=True)}
+
+    @classmethod
+    def from_arrays(cls, name: str, arrays: Any) -> "SparseRows | None":
+        """What :meth:`arrays` gave; None where there are no sparse rows of this name."""
+        if f"{name}.offsets" not in arrays:
+            return None
+        offsets, columns, values, width = (arrays[f"{name}.{part}"] for part in _PARTS)
+        return cls(Segments.from_offsets(offsets), columns, values, int(width[0]))
+
+    @cached_property
+    def offsets(self) -> Int[Tensor, " bounds"]:
+        """Where each row begins, and the end, in the integers of the columns."""
+        return self.entries.offsets.to(self.columns.dtype)
+
+    @cached_property
+    def by_column(self) -> "ByColumn":
+        """The same entries in the order of their columns, worked out once: the gradient of a weight sums over them."""
+        order = torch.argsort(self.columns, stable=True)
+        counts = torch.bincount(self.columns, minlength=self.width)
+        bounds = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(self.columns.dtype)
+        return ByColumn(order, self.entries.ids.index_select(0, order).to(self.columns.dtype), bounds)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ByColumn:
+    """``order`` sorts the entries by column; ``rows`` are their rows then, and column c's begin at ``offsets[c]``."""
+
+    order: Int[Tensor, " entries"]
+    rows: Int[Tensor, " entries"]
+    offsets: Int[Tensor, " bounds"]
+
+
+class _Product(torch.autograd.Function):
+    """X W for sparse X. The gradient, X^T G, is the same kind of sum over the entries of each column.
+
+    Every row of either product is one sum in a fixed order, so that the same numbers come out every time, on a GPU too.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, values: Tensor, rows: SparseRows) -> Tensor:
+        ctx.rows = rows
+        ctx.save_for_backward(values)
+        return _summed(rows.columns, rows.offsets, values, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (values,) = ctx.saved_tensors
+        sorted_ = ctx.rows.by_column
+        ordered = values.index_select(0, sorted_.order)
+        return _summed(sorted_.rows, sorted_.offsets, ordered, grad.contiguous()), None, None
+
+
+def _summed(places: Tensor, offsets: Tensor, factors: Tensor, table: Tensor) -> Tensor:
+    """For every run between two offsets, the sum of ``factors[e] * table[places[e]]`` over its entries."""
+    if not len(offsets) - 1:
+        return table.new_zeros(0, table.shape[1])
+    if not len(places):
+        return table.new_zeros(len(offsets) - 1, table.shape[1])
+    return F.embedding_bag(
+        places, table, offsets, mode="sum", per_sample_weights=factors.to(table.dtype), include_last_offset=True
+    )
+
+
+def sparse_product(rows: SparseRows, table: Float[Tensor, "width dim"]) -> Float[Tensor, "rows dim"]:
+    """X T in the precision of T, with a gradient for T alone."""
+    if rows.width != len(table):
+        raise ValueError(f"sparse rows have {rows.width} columns; expected {len(table)}, one per row of the table")
+    out: Tensor = _Product.apply(table.contiguous(), rows.values.to(table.dtype), rows)  # type: ignore[no-untyped-call]
+    return out
+
+
+def sparse_linear(
+    rows: SparseRows, weight: Float[Tensor, "dim width"], *, dropout: float = 0.0, training: bool = False
+) -> Float[Tensor, "rows dim"]:
+    """X W^T in the precision of the weight, with a gradient for W alone.
+
+    In training, ``dropout`` sets so large a share of the entries to zero and scales the others up.
+    """
+    if rows.width != weight.shape[1]:
+        raise ValueError(f"sparse rows have {rows.width} columns; this weight expects {weight.shape[1]}")
+    values = F.dropout(rows.values.to(weight.dtype), dropout, training)
+    out: Tensor = _Product.apply(weight.T.contiguous(), values, rows)  # type: ignore[no-untyped-call]
+    return out
+
+
+def as_dense(features: "Shaped[Tensor, 'rows _'] | SparseRows | None") -> Shaped[Tensor, "rows _"] | None:
+    """Features as a tensor, zeros included: for readers of a few rows."""
+    return features.dense() if isinstance(features, SparseRows) else features
+
+
+def concatenated(parts: Sequence[SparseRows]) -> SparseRows:
+    """All rows one after another; they must have the same width."""
+    entries = Segments.from_lengths(torch.cat([part.entries.host_lengths for part in parts]), parts[0].device)
+    columns, values = (torch.cat([getattr(part, name) for part in parts]) for name in ("columns", "values"))
+    return SparseRows(entries, columns, values, parts[0].width)
