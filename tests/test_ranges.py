@@ -29,6 +29,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "TrainingConfig.unfreeze": SHARE,
     "TrainingConfig.quantile": ([0.0, 1.0, -0.1, math.nan], [0.01, 0.99]),
     "TrainingConfig.target_weights": ([(-1.0,), (0.0, 0.0), (math.nan,), (math.inf,)], [(), (0.0, 1.0), (2.5,)]),
+    "TrainingConfig.auxiliary_weight": ([-0.01, math.nan], [0.0]),
     "TrainingConfig.patience": MORE,
     "TrainingConfig.minutes": ([-0.01, math.nan], [0.0, math.inf]),
     "TrainingConfig.memory": ([-0.01, math.nan], [0.0, 24.0]),

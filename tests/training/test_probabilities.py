@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from tokengt.training.probabilities import ProbabilityMap, curve, mean_error, outcomes
 
@@ -82,3 +83,19 @@ def test_of_classes_the_likeliest_counts() -> None:
     ((told, held),) = outcomes(np.array([[0.2, 0.7, 0.1], [0.5, 0.3, 0.2]]), np.array([[1.0], [2.0]]))
     assert told.tolist() == [0.7, 0.5]
     assert held.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_readable_way_gives_the_same(classes: bool) -> None:
+    """What an explanation follows back to atoms is the probability that predict gives."""
+    chances = np.random.default_rng(0).dirichlet(np.ones(3), 20)
+    chances[0] = [0.0, 0.0, 1.0]
+    found = (
+        ProbabilityMap(np.array([0.7]), np.zeros(1)) if classes else ProbabilityMap(*np.ones((2, 3)) * [[0.7], [0.2]])
+    )
+    given = torch.from_numpy(chances).requires_grad_()
+    told = found.readable(given)
+    assert np.allclose(told.detach().numpy(), found.apply(chances), atol=1e-12)
+    (slope,) = torch.autograd.grad(told[1:, 0].sum(), given)
+    assert torch.isfinite(slope).all()
+    assert (slope[1:, 0] > 0).all()

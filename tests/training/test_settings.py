@@ -14,6 +14,7 @@ from tests.effects import Effects
 from tests.training.stores import molecule_store
 from tokengt import Graph, GraphBatch
 from tokengt.data.splits import Split
+from tokengt.interop.descriptors import DESCRIPTORS
 from tokengt.models.own import as_model
 from tokengt.training import checkpoint, loop
 from tokengt.training.checkpoint import CheckpointWriter, read_checkpoint
@@ -579,6 +580,22 @@ def test_what_labels_count_is_asked_of_the_task_that_is_trained(tmp_path: Path) 
     # Rows of both classes together count as much as without weights.
     assert len(balanced) == 2 * names
     assert balanced[0] < 1 < balanced[names]
+
+
+@effects.of(TrainingConfig, "auxiliary_weight")
+def test_auxiliary_numbers_count_by_their_weight(tmp_path: Path) -> None:
+    """An error of 1 in the target; of two auxiliary numbers one is off by 2 and the other not known."""
+    task = replace(TASK, auxiliary=2, auxiliary_weight=0.25)
+    output = torch.tensor([[1.0, 5.0, 7.0]])
+    table = torch.tensor([[0.0, 3.0, math.nan]], dtype=torch.float64)
+    assert task.loss_sum(output, table).item() == pytest.approx(1 + 0.25 * (4 + 0) / 2)
+    assert task.predictions(output).tolist() == [[1.0]]
+    assert task.label_count(table) == 1
+    asked = TrainRequest(settings={"training.auxiliary_weight": "0.7"}, auxiliary=("rdkit2d",))
+    (member,) = resolve(asked, molecule_store(), None, tmp_path, lambda sentence: None)
+    assert member.spec.task.auxiliary_weight == 0.7
+    assert member.spec.task.auxiliary == member.labels.shape[1] - len(member.spec.task.names) == len(DESCRIPTORS)
+    assert member.spec.task.out_dim == len(member.spec.task.names) + len(DESCRIPTORS)
 
 
 class Tower(nn.Module):

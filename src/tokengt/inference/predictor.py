@@ -214,6 +214,11 @@ class Predictor:
         mean = torch.from_numpy(self.calibration.probabilities(mean.numpy()))
         return Answer(mean, std if self.has_spread(draws) else None, trust)
 
+    def readable(self, output: Float[Tensor, "rows out"], member: Trained) -> Float[Tensor, "rows width"]:
+        """One model's outputs as :meth:`predict` would give them if there were no other; gradients flow through it."""
+        values, chances = member.task.readable(output), self.calibration.chances
+        return values if chances is None else chances.readable(values)
+
     def has_spread(self, draws: int) -> bool:
         """Whether predictions have a standard deviation: there are several passes, or the models tell their own."""
         own = any(self.task.variances(torch.zeros(1, member.task.out_dim)) is not None for member in self.members)

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy import ndarray
 from numpy.typing import NDArray
+from torch import Tensor
 
 Array = NDArray[np.float64]
 
@@ -48,6 +50,15 @@ class ProbabilityMap:
         if len(self.slope) == 1 and chances.shape[1] > 1:
             return _softmax(self.slope[0] * _logs(chances))
         return _sigmoid(self.slope * _logit(chances) + self.offset)
+
+    def readable(self, chances: Float[Tensor, "rows width"]) -> Float[Tensor, "rows width"]:
+        """:meth:`apply` through which gradients flow."""
+        slope, offset = (torch.from_numpy(each).to(chances.device) for each in (self.slope, self.offset))
+        logs = chances.clamp(min=np.exp(-_CERTAIN)).log()
+        if len(slope) == 1 and chances.shape[1] > 1:
+            return (slope * logs).softmax(1)
+        logits = logs - (1 - chances).clamp(min=np.exp(-_CERTAIN)).log()
+        return (slope * logits + offset).sigmoid()
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Member:
     store: Store
     train_targets: Float[Tensor, "rows targets"]
     build: Callable[[], Model]
-    auxiliary: Float[Tensor, "rows auxiliary"] | None = None
+    auxiliary: Float[Tensor, "graphs auxiliary"] | None = None
 
     @property
     def labels(self) -> Float[Tensor, "rows columns"]:

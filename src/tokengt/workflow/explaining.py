@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def explain(
                 output=output,
                 methods=methods,
                 baseline=baseline,
-                reading=member.task.readable,
+                reading=partial(predictor.readable, member=member),
                 draw=draw,
                 attention=place == draw == 0,
             )
