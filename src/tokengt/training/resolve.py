@@ -128,6 +128,11 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
 
     Whatever is wrong with the request is said here, in one sentence, before anything is trained or written.
     """
+    wanted = request.recipe.policy.features
+    if wanted and not store.is_molecules:
+        raise ValueError(
+            f"the features {', '.join(wanted)} are worked out from molecules; this data holds other graphs"
+        )
     origin = _origin(request, store, start, out, say)
     request = replace(request, split=request.split.for_store(store))
     splits, by_row = make_splits(store, request.split)
