@@ -80,3 +80,10 @@ class LabelTable:
     def counts(self, table: Float[Tensor, "rows columns"]) -> Int[Tensor, " rows"]:
         """How many labels each row has."""
         return self.present(table).sum(1)
+
+    def beside_loss(self, output: Float[Tensor, "rows auxiliary"], table: Tensor) -> Float[Tensor, ""]:
+        """The mean squared error of each row's auxiliary numbers, summed over rows; what is not known is no error."""
+        wanted = self.beside(table)
+        there = ~torch.isnan(wanted)
+        errors = torch.where(there, output, 0) - torch.where(there, wanted, 0).to(output.dtype)
+        return errors.square().sum() / self.auxiliary

@@ -224,15 +224,8 @@ class Task:
             output = output.float()
         if self.auxiliary:
             own, beside = output[:, : self._own_outputs], output[:, self._own_outputs :]
-            return self._own_loss(own, table) + self.auxiliary_weight * self._auxiliary_loss(beside, table)
+            return self._own_loss(own, table) + self.auxiliary_weight * self.table.beside_loss(beside, table)
         return self._own_loss(output, table)
-
-    def _auxiliary_loss(self, output: Float[Tensor, "rows auxiliary"], table: Tensor) -> Float[Tensor, ""]:
-        """The mean squared error of each row's auxiliary numbers, summed over rows."""
-        wanted = self.table.beside(table)
-        there = ~torch.isnan(wanted)
-        errors = torch.where(there, output, 0) - torch.where(there, wanted, 0).to(output.dtype)
-        return errors.square().sum() / self.auxiliary
 
     def _own_loss(self, output: Float[Tensor, "rows own"], table: Tensor) -> Float[Tensor, ""]:
         present = self.table.present(table)
