@@ -82,7 +82,9 @@ def test_a_run_works_them_out_again_for_whatever_it_predicts(home: Path) -> None
     assert not np.allclose(other, told)
     with pytest.raises(ValueError, match="trained with descriptors; expected 1 rows of 1 numbers"):
         run.predict(["CCO"])
-    assert "dose" in (home / "run" / "README.md").read_text()
+    card = (home / "run" / "README.md").read_text()
+    assert "`dose`" in card
+    assert "Beside the graph the model is given rdkit2d of each molecule." in card
 
 
 def test_they_change_what_is_learned(home: Path, tmp_path: Path) -> None:
@@ -100,6 +102,7 @@ def test_auxiliary_numbers_are_learned_and_never_predicted(home: Path, tmp_path:
     assert told.mean.shape == (2, 1)
     plain = train_small(home / "data.csv", tmp_path / "plain", "y", options=replace(QUIET, ensemble=2))
     assert not np.allclose(plain.predict(["CCO", "CCC"], draws=2).mean, told.mean)
+    assert "It also learned to predict rdkit2d of each molecule" in (tmp_path / "run" / "README.md").read_text()
     weights = run.members[0].model.state_dict()
     assert all(torch.isfinite(tensor).all() for tensor in weights.values() if tensor.is_floating_point())
     with pytest.raises(ValueError, match="was begun with other settings"):

@@ -89,7 +89,7 @@ class TrainRequest:
         if self.freeze and self.start is None:
             raise ValueError("freeze trains a new head on trained weights; give a start to take them from")
         self._check_attention()
-        check_features(self.auxiliary)
+        check_features(self.auxiliary, "auxiliary numbers")
         if not 1 <= self.ensemble <= MOST_MODELS:
             raise ValueError(f"ensemble is {self.ensemble}; expected 1 to {MOST_MODELS:,}")
         if not 0 <= self.seed < 2**62:

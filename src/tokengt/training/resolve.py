@@ -130,9 +130,7 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
     """
     wanted = request.recipe.policy.features
     if wanted and not store.is_molecules:
-        raise ValueError(
-            f"the features {', '.join(wanted)} are worked out from molecules; this data holds other graphs"
-        )
+        raise ValueError(f"the features {', '.join(wanted)} are worked out from molecules; this data has none")
     origin = _origin(request, store, start, out, say)
     request = replace(request, split=request.split.for_store(store))
     splits, by_row = make_splits(store, request.split)

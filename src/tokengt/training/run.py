@@ -235,6 +235,10 @@ def _notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[str, A
     if blank:
         say(f"{blank:,} of {len(member.train_targets):,} training rows have no label and teach nothing")
     noted = [f"Training began with the weights of {_start_name(spec.start)}."] if spec.start else []
+    if spec.molecules is not None and spec.molecules.features:
+        noted.append(f"Beside the graph the model is given {', '.join(spec.molecules.features)} of each molecule.")
+    if spec.auxiliary:
+        noted.append(f"It also learned to predict {', '.join(spec.auxiliary)} of each molecule, beside its targets.")
     missing = spec.task.unseen_classes(member.train_targets)
     if missing:
         shown = f"{', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}"
