@@ -17,6 +17,8 @@ from matplotlib.figure import Figure
 
 from tokengt.experiments.asymptotics_picture import SIZE, draw_costs
 from tokengt.experiments.capacity_picture import draw_capacity
+from tokengt.experiments.faithfulness.picture import draw_faithfulness
+from tokengt.experiments.tables import TableRow
 
 ROOT = Path(__file__).parents[2]
 CAPACITY = ROOT / "results" / "capacity" / "cells"
@@ -272,9 +274,14 @@ def capacity() -> Figure:
     return figure
 
 
+def faithfulness() -> Figure:
+    figure: Figure = draw_faithfulness([TableRow(**row) for row in rows_of("results/faithfulness/table.json")])
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     each.__name__: each
-    for each in (moleculenet, basis, asymptotics, capacity, hypergraphs, separation, speed, step, favor)
+    for each in (moleculenet, basis, asymptotics, capacity, hypergraphs, separation, faithfulness, speed, step, favor)
 }
 
 
