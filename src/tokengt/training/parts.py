@@ -16,14 +16,18 @@ from tokengt.batch import GraphBatch
 from tokengt.data.splits import Split
 from tokengt.level import Level
 from tokengt.ragged import Segments
+from tokengt.training.labels import LabelTable
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Graphs to read, and the labels to use: [all rows, targets], NaN where missing or not of this part."""
+    """Graphs to read, and the labels to use, NaN where missing or not of this part.
+
+    ``targets`` is a table of labels as :mod:`tokengt.training.labels` describes it: one row for each of the data set.
+    """
 
     places: Int[Tensor, " graphs"]
-    targets: Float[Tensor, "rows targets"]
+    targets: Float[Tensor, "rows columns"]
 
 
 @dataclass(eq=False)
@@ -52,9 +56,9 @@ class Parts:
         index, _ = self.rows.take(places)
         return part.targets.index_select(0, index)
 
-    def labels_per_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
+    def labels_per_graph(self, part: Part, table: LabelTable) -> Int[Tensor, " all_graphs"]:
         """How many labels of a part every graph holds, on the CPU."""
-        labels = (~torch.isnan(part.targets)).sum(1).cpu()
+        labels = table.counts(part.targets).cpu()
         rows = self.rows
         ids = torch.repeat_interleave(torch.arange(rows.count), rows.host_lengths)
         return torch.zeros(rows.count, dtype=torch.int64).index_add(0, ids, labels)
@@ -62,7 +66,7 @@ class Parts:
 
 def cut(
     graphs: GraphBatch,
-    targets: Float[Tensor, "rows targets"],
+    targets: Float[Tensor, "rows columns"],
     level: Level,
     split: Split,
     *,
@@ -78,7 +82,7 @@ def cut(
     return Parts(graphs, level, costs, *parts)
 
 
-def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:
+def _rows_shown(targets: Float[Tensor, "rows columns"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:
     """These rows' labels, and the graphs that hold them."""
     shown = torch.zeros(len(targets), 1, dtype=torch.bool)
     shown[places] = True
