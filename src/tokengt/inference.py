@@ -18,6 +18,7 @@ from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
 from tokengt.interop.smiles import batch_of_molecules
 from tokengt.level import Level
+from tokengt.links import without_edges_of
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.models.passes import Over, Prediction, check_passes, run_passes, summarise
@@ -192,16 +193,19 @@ class Predictor:
         over: Over = "identifiers",
         node_ids: Float[Tensor, "nodes id_dim"] | None = None,
     ) -> Prediction:
-        """Prediction and standard deviation of every row (graph, node or edge).
+        """Prediction and standard deviation of every row (graph, node, edge or link).
 
         ``graph_features`` are descriptors as measured: each model scales them as it was trained. The prediction is the
         mean over all draws of all models; a single pass has no standard deviation. A row for which some model gives no
-        finite number is NaN, and :meth:`reasons` says so.
+        finite number is NaN, and :meth:`reasons` says so. Of links, no edge between the nodes of a pair that is asked
+        about is read, as in training.
         """
         for member in self.members:
             check_passes(member.model, draws, over, given_ids=node_ids is not None)
         if node_ids is not None and len(node_ids) != graphs.num_nodes:
             raise ValueError(f"node_ids has {len(node_ids)} rows; expected {graphs.num_nodes}, one per node")
+        if self.spec.level == "link":
+            graphs = without_edges_of(graphs)
         rows = graphs.level_rows(self.spec.level)
         mean = torch.full((rows.total, self.task.out_dim), torch.nan, dtype=torch.float64)
         std = torch.full_like(mean, torch.nan) if draws * len(self.members) > 1 else None

@@ -2,7 +2,8 @@
 
 A part is a list of graphs and a table of labels that is blank outside the part. So graphs can be split; and where all
 nodes or edges are in one graph, its rows can be split instead: the graph then stands in every part, and each part
-shows other labels of it.
+shows other labels of it. Links are always split by rows, and what a step on them reads is another matter
+(:mod:`tokengt.training.links`).
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from tokengt.batch import GraphBatch
 from tokengt.data.splits import Split
 from tokengt.level import Level
 from tokengt.ragged import Segments
+from tokengt.training.links import LinkSteps
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,10 @@ class Part:
 
 @dataclass(eq=False)
 class Parts:
-    """A data set ready for training: all its graphs, what each costs its model, where its rows lie, its three parts."""
+    """A data set ready for training: all its graphs, what each costs its model, where its rows lie, its three parts.
+
+    ``links``: of links, what training steps read and ask; ``graphs`` are then those that are evaluated.
+    """
 
     graphs: GraphBatch
     level: Level
@@ -36,6 +41,7 @@ class Parts:
     train: Part
     valid: Part
     test: Part
+    links: LinkSteps | None = None
 
     @cached_property
     def rows(self) -> Segments:
@@ -51,6 +57,23 @@ class Parts:
         """The labels of a part in the rows of the graphs at these places."""
         index, _ = self.rows.take(places)
         return part.targets.index_select(0, index)
+
+    def asked(
+        self, places: Int[Tensor, " chosen"], epoch: int, device: torch.device
+    ) -> tuple[GraphBatch, Float[Tensor, "_ targets"]]:
+        """What a training step on these graphs reads, and the labels that it learns from."""
+        if self.links is None:
+            return self.batch(places, device), self.targets(self.train, places).to(device)
+        asked = self.links.asked(places, epoch)
+        return asked.graphs.to(device), asked.targets.to(device)
+
+    def train_labels(self, epoch: int) -> Int[Tensor, " all_graphs"]:
+        """How many labels every graph holds for training in an epoch, on the CPU."""
+        return self._labels if self.links is None else self.links.labels(epoch)
+
+    @cached_property
+    def _labels(self) -> Int[Tensor, " all_graphs"]:
+        return self.labels_per_graph(self.train)
 
     def labels_per_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
         """How many labels of a part every graph holds, on the CPU."""
@@ -68,14 +91,16 @@ def cut(
     *,
     by_row: bool,
     costs: Int[Tensor, " all_graphs"],
+    links: LinkSteps | None = None,
 ) -> Parts:
-    """The parts of a split, which numbers graphs, or with ``by_row`` rows of the label table."""
+    """The parts of a split, which numbers graphs, or with ``by_row`` rows of the label table; ``links`` come along."""
     rows = graphs.level_rows(level)
     parts = [
         _rows_shown(targets, rows, places) if by_row else Part(places, targets)
         for places in (split.train, split.valid, split.test)
     ]
-    return Parts(graphs, level, costs, *parts)
+    train, valid, test = parts
+    return Parts(graphs, level, costs, train, valid, test, links)
 
 
 def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:

@@ -15,6 +15,7 @@ from torch import Tensor
 from tokengt.config import override
 from tokengt.data import manifest as manifests
 from tokengt.data.datasets import bundled
+from tokengt.data.links import read_without, with_negatives
 from tokengt.data.manifest import GRAPHS, TaskKind
 from tokengt.data.splits import Split
 from tokengt.data.splitting import make_splits
@@ -29,7 +30,7 @@ from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest, check_u
 from tokengt.training.results import split_table
 from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
 from tokengt.training.start import Start
-from tokengt.training.tasks import Task, guessed_kind, numbered_classes
+from tokengt.training.tasks import Task, guessed_kind, hits_at, numbered_classes
 
 Say = Callable[[str], None]
 _TRAINED = "small-pretrained"
@@ -108,6 +109,7 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
 
     Whatever is wrong with the request is said here, in one sentence, before anything is trained or written.
     """
+    store = with_rows(store, request)
     origin = _origin(request, store, start, out, say)
     request = replace(request, split=request.split.for_store(store))
     splits, by_row = make_splits(store, request.split)
@@ -120,6 +122,11 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
             members.append(_member("-".join(names), store, request, origin, split, by_row, seed, alone))
     _check_model(members[0], origin)
     return members
+
+
+def with_rows(store: Store, request: TrainRequest) -> Store:
+    """The store with all its rows: links without negatives get some to validate and test with, by the split's seed."""
+    return with_negatives(store, request.split.seed) if store.manifest.level == "link" else store
 
 
 def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path, say: Say) -> Origin:
@@ -214,6 +221,10 @@ def _member(
     task = task if start is None else start.kept_task(task)
     task = replace(task, metric=asked.metric or "", loss=asked.loss or "")
     config = origin.fitted(store, task.out_dim, request.model_settings)
+    if task.links:
+        _check_hits(asked.metric, store, split)
+        # From here on nothing knows of the edges that validate and test.
+        store = read_without(store, split)
     # A model that begins with trained weights needs fewer passes, unless only its new head learns.
     begun = start is not None and not start.frozen
     training = asked.for_graphs(len(store) if by_row else len(split.train), begun=begun)
@@ -240,6 +251,18 @@ def _member(
     if start is not None:
         start.check_split(spec.store_sha256, spec.split_sha256)
     return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone))
+
+
+def _check_hits(metric: str | None, store: Store, split: Split) -> None:
+    """Refuse to choose by hits@k where every positive would be a hit."""
+    k = None if metric is None else hits_at(metric)
+    for name, rows in (("validation", split.valid), ("test", split.test)):
+        negatives = int((store.targets[rows, 0] == 0).sum())
+        if k is not None and len(rows) and k > negatives:
+            raise ValueError(
+                f"the metric is {metric}, and the {name} part has {negatives:,} negatives to rank links among; expected "
+                "a smaller k"
+            )
 
 
 def _scaled(store: Store, split: Split, by_row: bool) -> tuple[Store, Descriptors]:
@@ -314,7 +337,7 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
     # The kind is guessed from all labels, because the training part alone may happen to hold only zeros and ones.
     task = Task.fit(wanted or guessed_kind(store.targets, classes), shown, manifest.target_names, classes)
     task.check(store.targets)
-    return task
+    return replace(task, links=manifest.level == "link")
 
 
 def policy_of(store: Store) -> MoleculePolicy | None:
@@ -323,7 +346,9 @@ def policy_of(store: Store) -> MoleculePolicy | None:
 
 
 def shown_targets(store: Store, split: Split, by_row: bool) -> Float[Tensor, "rows targets"]:
-    """The training rows' labels."""
+    """The training rows' labels; of links, those of the source."""
+    if store.drawn is not None:
+        return store.targets[split.train[store.drawn[split.train] < 0]]
     if by_row:
         return store.targets[split.train]
     rows, _ = store.graphs.level_rows(store.manifest.level).take(split.train)

@@ -85,7 +85,7 @@ class TokenGTConfig(ModelConfig):
             tokens=fit_tokens(self.tokens, data),
             identifiers=fit_identifiers(self.identifiers, data),
             structure=fit_structure(self.structure, data),
-            head=fit_head(self.head, data.manifest.level, out_dim),
+            head=fit_head(self.head, data, out_dim),
             # Weights that are trained are not those that the domain was worked out for.
             domain=None,
         )
@@ -173,7 +173,7 @@ class TokenGT(Model):
     """Tokenized Graph Transformer (Kim et al., NeurIPS 2022).
 
     ``model(batch)`` takes a :class:`GraphBatch`, a :class:`Graph`, a list of graphs, or a PyG ``Data`` / ``Batch`` as
-    it is, and returns [graphs, out], [nodes, out] or [edges, out] by head.
+    it is, and returns [graphs, out], [nodes, out], [edges, out] or [links, out] by head.
     """
 
     config: TokenGTConfig
@@ -215,7 +215,7 @@ class TokenGT(Model):
             node_ids: [all nodes, id_dim] identifiers to use instead of the model's own.
             generator: source of identifier draws; without one, training draws from torch's global generator and
                 evaluation keys its draws by each graph, so that the same graph gives the same prediction.
-            pairs: link head only: node numbers in the packed batch.
+            pairs: link head only: node numbers in the packed batch; by itself the pairs that come with the batch.
             draw: which keyed draw to use at evaluation.
         """
         packed = as_batch(batch)
