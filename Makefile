@@ -19,12 +19,14 @@ demo test slow drill: export OMP_NUM_THREADS = 1
 demo: $(STAMP)
 	$(BIN)/tokengt train $(BUNDLED)/esol.csv.xz --smiles smiles --target logSolubility --out runs/esol --resume
 	$(BIN)/tokengt predict runs/esol $(BUNDLED)/new_molecules.csv --out runs/predictions.csv --force
+	$(BIN)/tokengt explain runs/esol "CC(=O)Nc1ccc(O)cc1" --out runs/paracetamol.html --force
 	@echo
 	@echo "Now open:"
 	@echo "  runs/esol/parity.png        predicted against measured solubility of the test molecules"
 	@echo "  runs/esol/curves.png        how the training went"
 	@echo "  runs/esol/README.md         the model card: data, split, errors, warnings"
 	@echo "  runs/predictions.csv        14 new rows, two of them bad, with the reason beside them"
+	@echo "  runs/paracetamol.html       what the prediction for paracetamol is made of, in a browser"
 	@echo "To begin anew: rm -r runs/esol"
 
 test: check
@@ -51,6 +53,8 @@ bench: $(STAMP)
 pictures: $(STAMP)
 	$(BIN)/python docs/pictures/overview.py
 	$(BIN)/python docs/pictures/results.py
+	$(BIN)/python docs/pictures/pages.py
+	$(BIN)/python docs/pictures/serve.py
 
 docs: $(STAMP)
 	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'

@@ -1,5 +1,8 @@
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +12,16 @@ settings.register_profile("tokengt", deadline=None, max_examples=30, derandomize
 settings.load_profile("tokengt")
 # The tests' tensors are so small that several threads would spend their time waiting for each other.
 torch.set_num_threads(1)
+# Chromium looks for updates and the like by itself, which is no request of a page.
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,3 +37,16 @@ def shared() -> Path:
     if not (folder / "oracle").is_dir():
         pytest.skip("no shared folder beside the checkout")
     return folder
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A real browser; skips by name where there is none to test in. Playwright allows one session per process."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium is installed")
+    with playwright.sync_playwright() as session:
+        browser = session.chromium.launch(executable_path=program, args=list(_FLAGS))
+        yield browser
+        browser.close()

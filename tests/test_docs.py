@@ -117,7 +117,8 @@ def test_the_readme_is_short_and_every_picture_is_shown() -> None:
 def test_pictures_are_drawn_from_the_tables() -> None:
     """The script that drew the pictures still runs, and its bars are the numbers of today's tables."""
     script = runpy.run_path(str(ROOT / "docs" / "pictures" / "results.py"))
-    assert {f"{name}.png" for name in script["FIGURES"]} | {"overview.png"} == {
+    pages = runpy.run_path(str(ROOT / "docs" / "pictures" / "pages.py"))
+    assert {f"{name}.png" for name in (*script["FIGURES"], *pages["SHOTS"], "overview", "serve")} == {
         path.name for path in (ROOT / "docs" / "images").iterdir()
     }
     left, right = script["moleculenet"]().axes

@@ -17,6 +17,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 OPTIONS = {
     "attention_maps.py": ["--out", "maps/here.png"],
     "compile_ign.py": ["--out", "curves/here.png"],
+    "explain.py": ["--out", "pages/here.html"],
     "finetune.py": ["--epochs", "3", "--out", "out"],
     "own_model.py": ["--epochs", "8", "--out", "out"],
     "pyg_training.py": ["--epochs", "6", "--out", "out"],
@@ -40,7 +41,7 @@ def numbers(text: str) -> list[float]:
 
 def test_all_are_listed() -> None:
     learning = {"finetune", "hypergraph", "own_model", "pyg_graphs", "pyg_training", "solubility", "uncertainty"}
-    looking = {"attention_maps", "compile_ign", "separation", "symmetry"}
+    looking = {"attention_maps", "compile_ign", "explain", "separation", "symmetry"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == learning | looking
 
 
@@ -66,6 +67,13 @@ def test_attention_maps_writes_a_picture(tmp_path: Path) -> None:
     picture = (tmp_path / "maps" / "here.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 20_000
+
+
+def test_explain_finds_what_sums_up_and_writes_a_page(tmp_path: Path) -> None:
+    printed = run("explain.py", tmp_path)
+    total, change = numbers(printed.splitlines()[-2])
+    assert abs(total - change) < 0.01 * abs(change) + 0.01
+    assert (tmp_path / "pages" / "here.html").read_text().startswith("<!doctype html>")
 
 
 def test_compile_ign_makes_a_transformer_of_a_trained_ign(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tokengt.experiments.asymptotics_picture import draw_costs
+
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 BLUE, ORANGE, GREY, GREEN, PURPLE = "#4c78a8", "#f58518", "#a8a8a8", "#54a24b", "#b279a2"
@@ -253,8 +255,13 @@ def favor() -> Figure:
     return figure
 
 
+def asymptotics() -> Figure:
+    figure: Figure = draw_costs(rows_of("results/asymptotics/asymptotics.json"))
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
-    each.__name__: each for each in (moleculenet, basis, hypergraphs, separation, speed, step, favor)
+    each.__name__: each for each in (moleculenet, basis, asymptotics, hypergraphs, separation, speed, step, favor)
 }
 
 

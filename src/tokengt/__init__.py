@@ -96,6 +96,7 @@ _ROOMS = (
     "accelerate",
     "attention",
     "data",
+    "explain",
     "interop",
     "models",
     "presets",

@@ -87,6 +87,31 @@ class GraphBatch:
         )
 
     @classmethod
+    def joined(cls, batches: Sequence["GraphBatch"]) -> "GraphBatch":
+        """The graphs of several batches on a CPU as one batch, in their order; facts and extras are left behind.
+
+        Integers may be as narrow as they are in each; otherwise the batches have the same fields, as those that were
+        read in the same way do.
+        """
+        nodes, edges, hyperedges, members = (
+            Segments.from_lengths(torch.cat([getattr(batch, name).host_lengths for batch in batches]))
+            for name in ("nodes", "edges", "hyperedges", "members")
+        )
+        edge_numbers = torch.cat([batch.edge_numbers.local for batch in batches], 1)
+        member_numbers = torch.cat([batch.member_numbers.local for batch in batches])
+        return _known(
+            {
+                **{name: _concatenate([getattr(batch, name) for batch in batches]) for name in FEATURE_FIELDS},
+                "nodes": nodes,
+                "edges": edges,
+                "edge_numbers": LocalIndex(edges, nodes, local=edge_numbers),
+                "hyperedges": hyperedges,
+                "members": members,
+                "member_numbers": LocalIndex(members.grouped(hyperedges), nodes, local=member_numbers),
+            }
+        )
+
+    @classmethod
     def from_packed(
         cls,
         *,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.data.batching import evaluation_batches, tokens_at_once
+from tokengt.data.batching import evaluation_batches, tokens_predicted_at_once
 from tokengt.data.datasets import find_run
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
@@ -210,7 +210,7 @@ class Predictor:
         mean = torch.full((rows.total, self.task.out_dim), torch.nan, dtype=torch.float64)
         std = torch.full_like(mean, torch.nan) if draws * len(self.members) > 1 else None
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
-        for places in self._batches(graphs):
+        for places in self.batches(graphs):
             index, _ = rows.take(places)
             passes = []
             own_ids = None if node_ids is None else node_ids[graphs.nodes.take(places)[0]].to(self.device)
@@ -256,7 +256,7 @@ class Predictor:
         if not len(graphs):
             return torch.zeros(0, self.width)
         inputs = [_scaled(graphs, member.descriptors) for member in self.members]
-        batches, vectors = self._batches(graphs), []
+        batches, vectors = self.batches(graphs), []
         for places in batches:
             parts = [
                 member.embed(own.select(places).to(self.device))
@@ -273,10 +273,11 @@ class Predictor:
         """The length of an embedding, asked for only where there is nothing to embed."""
         return sum(member.model.embedding_width for member in self.members)
 
-    def _batches(self, graphs: GraphBatch) -> list[Tensor]:
+    def batches(self, graphs: GraphBatch) -> list[Tensor]:
+        """The places of the graphs that one call of the model takes together, batch by batch: of similar sizes."""
         # The models of a run differ in their weights and scaling only, so the first can say what a graph costs.
         costs = self.members[0].model.costs(graphs)
-        return evaluation_batches(torch.arange(len(graphs)), costs, tokens_at_once(self.device))
+        return evaluation_batches(torch.arange(len(graphs)), costs, tokens_predicted_at_once(self.device))
 
     def _descriptors(self, values: Any, count: int) -> Float[Tensor, "rows columns"]:
         names = self.spec.descriptors.names

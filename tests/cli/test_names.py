@@ -119,7 +119,7 @@ def test_files_behind_the_targets_of_finetune() -> None:
 
 
 def test_forgotten_data_is_said() -> None:
-    assert "required: DATA" in refused(here("train", "--target", "a", "b", "--out", "run"))
+    assert "there is no data; give a file" in refused(here("train", "--target", "a", "b", "--out", "run"))
 
 
 def test_all_targets_and_a_metric_from_the_command(tmp_path: Path) -> None:

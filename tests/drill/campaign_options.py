@@ -148,7 +148,9 @@ def play(case: Case) -> list[Fault]:
     if answer.done and verb == "embed" and (case.folder / words[-1]).is_file():
         faults += _wrong_kind(case.folder / words[-1], str(answer))
     return faults or check_folder(
-        answer, before, ("out", "out.csv", "v.npz", "v.csv", "v.parquet", "v.NPZ", "benchmarks")
+        answer,
+        before,
+        ("out", "out.csv", "out.html", "report.html", "v.npz", "v.csv", "v.parquet", "v.NPZ", "benchmarks"),
     )
 
 
@@ -298,6 +300,26 @@ def _embed(case: Case) -> list[str]:
     return ["embed", str(case.shop.single.folder), str(case.shop.molecules), "--out", out]
 
 
+def _explain(case: Case) -> list[str]:
+    run = _thing(case, "single", "classes", "described", "on_graphs", "store", "")
+    source = case.rng.choice(("CCO", "C1CC", "c1ccccc1O", _thing(case, "molecules", "graphs", "store", ""), *WORDS))
+    options = (
+        ("--row", ("0", "-1", "1", "2", "999", "1" + "0" * 30, "abc", "1.5")),
+        ("--target", _COLUMN),
+        ("--item", ("0", "-1", "7", "abc")),
+        ("--draws", ("0", "-1", "2", "abc")),
+        ("--over", ("identifiers", "dropout", "x")),
+        ("--smiles", _COLUMN),
+        ("--summary", ("",)),
+        ("--no-attributions", ("",)),
+        ("--data", ("nothing", "", str(case.shop.store))),
+        ("--descriptors", ("1", "nan", "abc", "1e400")),
+        ("--max-atoms", ("0", "-1", "2", "abc")),
+        ("--out", ("out.html", "out", "", "v.csv")),
+    )
+    return ["explain", run, source, *_some(case.rng, options)]
+
+
 def _info(case: Case) -> list[str]:
     return [
         "info",
@@ -378,6 +400,7 @@ VERBS = {
     "predict": (5, _predict),
     "evaluate": (3, _evaluate),
     "embed": (2, _embed),
+    "explain": (4, _explain),
     "info": (2, _info),
     "verify": (1, _verify),
     "bench": (1, _bench),

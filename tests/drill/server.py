@@ -23,6 +23,8 @@ _ROOMS = (
     "tokengt.workflow.predicting",
     "tokengt.workflow.evaluating",
     "tokengt.workflow.describing",
+    "tokengt.workflow.reporting",
+    "tokengt.workflow.summarising",
     "tokengt.theory.verify",
     "tokengt.interop.official",
     "networkx",

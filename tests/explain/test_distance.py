@@ -25,6 +25,7 @@ from tokengt import (
 )
 from tokengt.batch import GraphBatch
 from tokengt.explain import distance as room
+from tokengt.explain import walking
 from tokengt.explain.distance import attention_distance, graph_distances, mean_distance
 from tokengt.presets import PRESETS
 
@@ -168,7 +169,7 @@ def test_pieces_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> No
     model, batch = small_model(dtype=torch.float64), odd_graphs() + [random_graph(9, 20, seed) for seed in range(4)]
     whole = graph_distances(model, batch)
     for entries in (1, 700, 3000):
-        monkeypatch.setattr(room, "_AT_ONCE", entries)
+        monkeypatch.setattr(walking, "_AT_ONCE", entries)
         np.testing.assert_allclose(graph_distances(model, batch).hops, whole.hops, rtol=1e-10)
     alone = [graph_distances(model, graph) for graph in batch]
     np.testing.assert_allclose(np.concatenate([each.hops for each in alone]), whole.hops, rtol=1e-9)
@@ -215,6 +216,6 @@ def test_few_weights_are_written_out_at_once(monkeypatch: pytest.MonkeyPatch) ->
         return real(weights, distance)
 
     monkeypatch.setattr(room, "mean_distance", watched)
-    monkeypatch.setattr(room, "_AT_ONCE", 5000)
+    monkeypatch.setattr(walking, "_AT_ONCE", 5000)
     graph_distances(uniform_model(layers=4), [path(n) for n in range(2, 30)])
     assert 5000 // 4 < most <= max(5000, (1 + 29 + 56) ** 2)

@@ -221,13 +221,13 @@ def test_a_damaged_part_is_made_again_and_another_run_takes_none(
 def workers(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Every worker process that the test starts."""
     started: list[subprocess.Popen[bytes]] = []
-    start = engines._start_worker
+    start = engines.start_worker
 
     def recorded() -> subprocess.Popen[bytes]:
         started.append(start())
         return started[-1]
 
-    monkeypatch.setattr(engines, "_start_worker", recorded)
+    monkeypatch.setattr(engines, "start_worker", recorded)
     return started
 
 

@@ -159,7 +159,7 @@ def test_scaffolds_stay_together(tmp_path: Path) -> None:
         ({"target": ()}, "data.csv: there is no target to learn.*'all'.*; the columns are smiles, y, z"),
         (
             {"target": "y", "split": "half"},
-            "split is 'half'; expected auto, random, scaffold, scaffold-sorted, given, or column:NAME",
+            "split is 'half'; expected auto, random, scaffold, scaffold-sorted, per-class, given, or column:NAME",
         ),
         ({"target": "y", "split": "column:half"}, "no column 'half'"),
         ({"target": "y", "preset": "huge"}, "preset 'huge' is unknown; expected one of auto, small"),

@@ -88,8 +88,8 @@ def test_a_graph_that_was_never_seen_is_predicted_and_compared(trained: tuple[Pa
     found = tokengt.evaluate(home / "run", other, device="cpu", quiet=True)
     assert (found.rows, found.strange) == (50, 0)
     assert found.metrics["accuracy"] > 0.7
-    text = other.nodes.read_text().replace(",a\n", ",z\n", 1)
-    other.nodes.write_text(text)
+    table, _ = other.paths
+    table.write_text(table.read_text().replace(",a\n", ",z\n", 1))
     found = tokengt.evaluate(home / "run", other, device="cpu", quiet=True)
     assert (found.rows, found.strange) == (49, 1), "a label that was never seen is left out, and counted"
 

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tokengt._version import __version__
-from tokengt.cli import benching, comparing, models, naming, reading, reproducing, running, verifying
+from tokengt.cli import (
+    benching,
+    comparing,
+    explaining,
+    models,
+    naming,
+    reading,
+    reproducing,
+    running,
+    serving,
+    verifying,
+)
 from tokengt.cli.parsing import Parser, one_line
 
 # What each verb that can go on is told to go on with, when a person stops it.
@@ -94,6 +105,6 @@ def _parser() -> Parser:
     parser = Parser(prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules.")
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
-    for room in (running, comparing, reading, naming, models, verifying, reproducing, benching):
+    for room in (running, comparing, reading, explaining, serving, naming, models, verifying, reproducing, benching):
         room.add_verbs(verbs)
     return parser

@@ -13,12 +13,12 @@ PLAIN: Mapping[str, str] = {
 }
 
 
-def named_values(texts: Sequence[str]) -> dict[str, str]:
+def named_values(texts: Sequence[str], option: str = "--set", example: str = "training.epochs=20") -> dict[str, str]:
     values = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ValueError(f"--set {text!r} has no '='; expected NAME=VALUE such as training.epochs=20")
+            raise ValueError(f"{option} {text!r} has no '='; expected NAME=VALUE such as {example}")
         values[name.strip()] = value.strip()
     return values
 

@@ -1,11 +1,12 @@
-"""A folder of NetworkX JSON files (``networkx.node_link_data``), one graph per file."""
+"""NetworkX JSON (``networkx.node_link_data``): a folder of files, one graph per file, or graphs in memory."""
 
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ def read_networkx_folder(
 ) -> LabelledGraphs:
     """All ``*.json`` of the folder, in the order of their names; a file that cannot be read is rejected with its name.
 
+    The path may also be one such file.
+
     Features are the ``attributes``; where they are not told, those that are a number or a list of numbers on every
     node (edge) of at least half of the files, in the order of their names, without the targets. A file without one of
     them is rejected, and costs the others nothing. They are categories when all are whole numbers from 0, else floats.
@@ -56,16 +59,43 @@ def read_networkx_folder(
         ValueError: nothing can be read, or the targets are on no level, or on several.
         ImportError: networkx is not installed.
     """
+    files = [path] if path.is_file() else sorted(path.glob("*.json"))
+    named = [(file.name, partial(_content, file)) for file in files]
+    found = _read_all(path, named, targets, level, labelled, attributes)
+    return replace(found, files=tuple(file.name for file in files))
+
+
+def read_networkx_graphs(
+    contents: Sequence[Any], targets: Sequence[str], level: Level, attributes: Attributes | None
+) -> LabelledGraphs:
+    """What :func:`read_networkx_folder` reads of files that say this, for a prediction: labels may be there or not."""
+    named = [("", partial(_each, content)) for content in contents]
+    return _read_all(Path("the list of graphs"), named, targets, level, False, attributes)
+
+
+def _each(content: Any) -> Any:
+    return content
+
+
+def _read_all(
+    path: Path,
+    named: Sequence[tuple[str, Callable[[], Any]]],
+    targets: Sequence[str],
+    level: Level | None,
+    labelled: bool,
+    attributes: Attributes | None,
+) -> LabelledGraphs:
+    """The graphs whose names and readers are ``named``; a graph in memory has no name."""
     files, rejected = [], []
-    names = sorted(path.glob("*.json"))
-    for number, json_file in enumerate(names, 1):
+    for number, (name, content) in enumerate(named, 1):
         try:
-            files.append(_read(number, json_file))
+            files.append(_read(number, name, content()))
         except ValueError as error:
-            rejected.append((number, f"{json_file.name}: {error}"))
+            rejected.append((number, _of_file(name, error)))
     if not files:
         why = f": {rejected[0][1]}" if rejected else ""
-        raise ValueError(f"{path} holds no NetworkX JSON file that can be read{why}")
+        what = "NetworkX JSON file" if any(name for name, _ in named) or not named else "graph"
+        raise ValueError(f"{path} holds no {what} that can be read{why}")
     level = _level(path, files, targets, level) if labelled or level is None else level
     chosen = attributes or Attributes(_usual(files, "node", targets), _usual(files, "edge", targets))
     read, records = [], []
@@ -75,24 +105,28 @@ def read_networkx_folder(
             labels, whole = _labels(file.rows[level], targets), _are_integers(file.rows[level], targets)
             read.append(Record(file.number, graph, labels, integers=whole, name=file.name))
         except ValueError as error:
-            rejected.append((file.number, f"{file.name}: {error}"))
+            rejected.append((file.number, _of_file(file.name, error)))
     chosen = chosen if attributes is not None else replace(chosen, floats=_floats(read))
     for record in read:
         try:
             records.append(_of_kind(record, chosen.floats))
         except ValueError as error:
-            rejected.append((record.number, f"{record.name}: {error}"))
+            rejected.append((record.number, _of_file(record.name, error)))
     found = assembled(path, records, rejected, level, targets)
-    assert len(found.graphs) + len(found.rejected) == len(names), "every file is a graph or rejected"
-    return replace(found, attributes=chosen, files=tuple(file.name for file in names))
+    assert len(found.graphs) + len(found.rejected) == len(named), "every file is a graph or rejected"
+    return replace(found, attributes=chosen)
 
 
-def _read(number: int, file: Path) -> _File:
+def _of_file(name: str, error: ValueError) -> str:
+    return f"{name}: {error}" if name else str(error)
+
+
+def _read(number: int, name: str, said: Any) -> _File:
     try:
         import networkx as nx
     except ImportError as error:
         raise ImportError("reading NetworkX files needs NetworkX: pip install networkx") from error
-    content, links = _checked(_content(file))
+    content, links = _checked(said)
     try:
         graph = nx.node_link_graph(content, edges=links)
         whole = dict(graph.graph)
@@ -102,7 +136,7 @@ def _read(number: int, file: Path) -> _File:
     for u, v, attributes in graph.edges(data=True):
         edges += [attributes] * (1 if graph.is_directed() or u == v else 2)
     nodes = [attributes for _, attributes in graph.nodes(data=True)]
-    return _File(number, file.name, graph, {"graph": [whole], "node": nodes, "edge": edges})
+    return _File(number, name, graph, {"graph": [whole], "node": nodes, "edge": edges})
 
 
 def _content(file: Path) -> Any:

@@ -16,6 +16,9 @@ from tokengt.draws import chain, mix
 
 # How many tokens one batch of an evaluation may hold.
 _AT_ONCE, _AT_ONCE_ON_A_GPU = 2**14, 2**17
+# And one of a prediction on a CPU: matrices of so few rows stay in its caches, and need no new pages of memory, which
+# makes a model of 8 x 192 a tenth faster. Evaluation in training keeps to its number, on which its last bits depend.
+_PREDICTED_AT_ONCE = 2**12
 # Every part of a step is listed, the empty ones too.
 _MOST_PARTS = 10_000
 
@@ -81,6 +84,11 @@ def epoch_steps(
 def tokens_at_once(device: torch.device) -> int:
     """How many tokens one evaluation batch may hold: many on a GPU, which would finish a few before the next launch."""
     return _AT_ONCE_ON_A_GPU if device.type == "cuda" else _AT_ONCE
+
+
+def tokens_predicted_at_once(device: torch.device) -> int:
+    """The same for predictions of a trained model."""
+    return _AT_ONCE_ON_A_GPU if device.type == "cuda" else _PREDICTED_AT_ONCE
 
 
 def evaluation_batches(

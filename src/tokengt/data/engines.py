@@ -174,7 +174,7 @@ class Pool:
     """
 
     def __init__(self, workers: int) -> None:
-        self._workers = [_start_worker() for _ in range(workers)]
+        self._workers = [start_worker() for _ in range(workers)]
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
@@ -187,8 +187,8 @@ class Pool:
     def _call(self, doing: str, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
         worker = self._idle.get()
         try:
-            _send(worker, doing, (work, arguments, False))
-            answer: T = _receive(worker, doing)
+            ask_worker(worker, doing, work, arguments)
+            answer: T = answer_of(worker, doing)
             return answer
         finally:
             self._idle.put(worker)
@@ -202,7 +202,7 @@ class Pool:
             worker.kill()
         self._threads.shutdown(cancel_futures=True)
         for worker in self._workers:
-            _end(worker)
+            end_worker(worker)
 
 
 class End(NamedTuple):
@@ -214,17 +214,18 @@ def stream(doing: str, work: Callable[..., Iterator[T]], *arguments: Any) -> Gen
 
     ``doing`` completes the sentence that says at what the process died.
     """
-    worker = _start_worker()
+    worker = start_worker()
     try:
-        _send(worker, doing, (work, arguments, True))
-        while not isinstance(answer := _receive(worker, doing), End):
+        ask_worker(worker, doing, work, arguments, many=True)
+        while not isinstance(answer := answer_of(worker, doing), End):
             yield answer
     finally:
         worker.kill()
-        _end(worker)
+        end_worker(worker)
 
 
-def _start_worker() -> subprocess.Popen[bytes]:
+def start_worker() -> subprocess.Popen[bytes]:
+    """A process that calls functions by their names, one after another, until its pipe is closed."""
     # The worker finds the same packages as this process, and none from the folder in which the user happens to be.
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     return subprocess.Popen(
@@ -237,14 +238,27 @@ def _start_worker() -> subprocess.Popen[bytes]:
     )
 
 
-def _send(worker: subprocess.Popen[bytes], doing: str, message: tuple[Any, ...]) -> None:
+def ask_worker(
+    worker: subprocess.Popen[bytes],
+    doing: str,
+    work: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    many: bool = False,
+) -> None:
+    """Have ``work(*arguments)`` called; with ``many`` it yields, and what it yields is answered item by item."""
+    message = (work, arguments, many)
     assert worker.stdin is not None
     with _noticed(worker, doing):
         pickle.dump(message, worker.stdin, protocol=5)
         worker.stdin.flush()
 
 
-def _receive(worker: subprocess.Popen[bytes], doing: str) -> Any:
+def answer_of(worker: subprocess.Popen[bytes], doing: str) -> Any:
+    """What the worker answers; the exception that was raised there is raised here.
+
+    Raises:
+        ChildProcessError: the worker died.
+    """
     assert worker.stdout is not None
     with _noticed(worker, doing):
         answer = pickle.load(worker.stdout)
@@ -262,7 +276,8 @@ def _noticed(worker: subprocess.Popen[bytes], doing: str) -> Iterator[None]:
         raise ChildProcessError(f"a worker process died ({_last_words(worker)}) while it {doing}") from error
 
 
-def _end(worker: subprocess.Popen[bytes]) -> None:
+def end_worker(worker: subprocess.Popen[bytes]) -> None:
+    """Close the pipes of a worker and wait for its end."""
     with suppress(BrokenPipeError):
         worker.communicate()
 

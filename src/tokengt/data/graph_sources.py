@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokengt.batch import Level
 from tokengt.data._labelled import LabelledGraphs, Record, as_numbers, assembled, level_rows
-from tokengt.data._networkx_files import read_networkx_folder
+from tokengt.data._networkx_files import read_networkx_folder, read_networkx_graphs
 from tokengt.data._pyg_collated import read_collated
 from tokengt.data._pyg_files import Collated, PyGFile, data_files, listed, load_pyg, pyg_files
 from tokengt.data._pyg_labels import (
@@ -42,6 +42,7 @@ __all__ = [
     "label_attribute",
     "load_pyg",
     "read_networkx_folder",
+    "read_networkx_graphs",
     "read_pyg",
     "read_pyg_graphs",
     "read_pyg_list",
@@ -181,7 +182,9 @@ def _pyg_at(path: Path) -> list[Path]:
 
 
 def _json_at(path: Path) -> list[Path]:
-    """The JSON files of a folder that is no store, run or saved model."""
+    """A JSON file, or those of a folder that is no store, run or saved model."""
+    if path.is_file() and path.suffix == ".json":
+        return [path]
     if not path.is_dir() or any(path.glob("*.safetensors")):
         return []
     return sorted(path.glob("*.json"))

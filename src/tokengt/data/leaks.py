@@ -23,7 +23,7 @@ EXAMPLES = 3
 # Salts that keep hashes of different uses apart: multiples of the step of splitmix64, as signed 64-bit integers. An
 # edge of k nodes needs k + 3 of them.
 _SALTS = [(salt * 0x9E3779B97F4A7C15 + 2**63) % 2**64 - 2**63 for salt in range(64)]
-_ELEMENTS = tuple(
+ELEMENTS = tuple(
     re.findall(
         "[A-Z][a-z]?",
         "HHeLiBeBCNOFNeNaMgAlSiPSClArKCaScTiVCrMnFeCoNiCuZnGaGeAsSeBrKrRbSrYZrNbMoTcRuRhPdAgCdInSnSbTeIXeCsBaLaCePrNd"
@@ -213,4 +213,4 @@ def _sums(values: Int[Tensor, " rows"], segments: Segments) -> Int[Tensor, " seg
 
 def _symbol(row: int) -> str:
     # The table is our own, because RDKit may not be installed on a machine that only trains.
-    return _ELEMENTS[row] if row < len(_ELEMENTS) else "*"
+    return ELEMENTS[row] if row < len(ELEMENTS) else "*"

@@ -43,33 +43,36 @@ class NodeFiles:
         directed: whether an edge joins its nodes in one direction only.
     """
 
-    nodes: Path
-    edges: Path
+    nodes: str | Path
+    edges: str | Path
     id: str | None = None
     source: str | None = None
     target: str | None = None
     directed: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nodes", Path(self.nodes))
-        object.__setattr__(self, "edges", Path(self.edges))
         if (self.source is None) != (self.target is None):
             raise ValueError("source and target name the two ends of an edge; expected both of them, or neither")
 
     @property
+    def paths(self) -> tuple[Path, Path]:
+        """The two tables: nodes, edges."""
+        return Path(self.nodes), Path(self.edges)
+
+    @property
     def name(self) -> str:
-        return f"{self.nodes.name} and {self.edges.name}"
+        return " and ".join(path.name for path in self.paths)
 
     def check(self) -> None:
         """Refuse files that are not there."""
-        for path, what in ((self.nodes, "nodes"), (self.edges, "edges")):
+        for path, what in zip(self.paths, ("nodes", "edges"), strict=True):
             if not path.is_file():
                 raise ValueError(f"{path} does not exist; expected a table of {what}")
 
     def checksum(self) -> str:
         """Of the content of both, and of what is said about them."""
         said = [self.id, self.source, self.target, self.directed]
-        content = [file_checksum(self.nodes), file_checksum(self.edges), *said]
+        content = [*map(file_checksum, self.paths), *said]
         return checksum(json.dumps(content).encode())
 
 
@@ -121,7 +124,7 @@ def read_node_tables(files: NodeFiles, recipe: Recipe, known: GraphColumns | Non
     files.check()
     if recipe.level not in (None, "node"):
         raise ValueError(f"level is {recipe.level}; a table of nodes has labels of nodes: expected node")
-    nodes, edges = _Rows.read(files.nodes), _Rows.read(files.edges)
+    nodes, edges = map(_Rows.read, files.paths)
     roles = _roles(files, nodes.table, edges.table, known)
     numbers = _numbered(nodes, roles.id)
     targets = tuple(name for name in recipe.targets if known is None or name in nodes.columns)

@@ -18,6 +18,7 @@ from safetensors.numpy import save
 
 from tokengt.data import cells
 from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.sheets import unused
 from tokengt.data.tables import Row, Table
 from tokengt.data.tensorfile import DTYPES, Array, TensorType, narrowed
 from tokengt.interop.molecules import MoleculePolicy, TextKind, canonical_smiles, pack_molecules
@@ -61,9 +62,54 @@ class ShardRecipe:
             split=None if recipe.split is None else Column(recipe.split, table.place(recipe.split, "the split")),
         )
 
+    @classmethod
+    def to_predict(
+        cls,
+        table: Table,
+        policy: MoleculePolicy,
+        descriptors: Sequence[str] = (),
+        trained: str | None = None,
+        wanted: str | None = None,
+    ) -> "ShardRecipe":
+        """Where a trained run finds its inputs in a table: no targets, SMILES in the column :func:`smiles_column`.
+
+        Raises:
+            ValueError: a column is missing; says which there are.
+        """
+        places = tuple(Column(name, table.place(name, "the run's descriptor")) for name in descriptors)
+        name = smiles_column(table, trained, wanted)
+        if name is None:
+            assert table.text_column is not None
+            text, kind = Column(table.text_column, table.columns.index(table.text_column)), table.text_kind
+        else:
+            text, kind = Column(name, table.place(name, "the smiles option")), "smiles"
+        return cls(text, kind, policy, None, (), places, None)
+
     @property
     def multiclass(self) -> bool:
         return self.task == "multiclass"
+
+
+def smiles_column(table: Table, trained: str | None, wanted: str | None) -> str | None:
+    """The column of SMILES: as asked for, as in training, or the one that is called so; None for mol blocks."""
+    if wanted is not None:
+        return wanted
+    if table.text_column is not None:
+        return None
+    alike = [column for column in table.columns if column.lower() == "smiles"]
+    if trained in table.columns or len(alike) != 1:
+        return trained or "smiles"
+    return alike[0]
+
+
+def visible_columns(table: Table) -> tuple[tuple[str, ...], int | None]:
+    """The columns to give back, and the place of those that hold mol blocks: these come back as SMILES."""
+    if table.text_column is None:
+        return table.columns, None
+    others = [name for name in table.columns if name != table.text_column]
+    (smiles,) = unused(["smiles"], others)
+    names = tuple(smiles if name == table.text_column else name for name in table.columns)
+    return names, table.columns.index(table.text_column)
 
 
 class Rejected(NamedTuple):

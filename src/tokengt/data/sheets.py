@@ -112,8 +112,12 @@ class PredictionSheet(Sheet):
         rows = zip(answers.front.cells(), predictions, answers.each_reason, strict=True)
         return _csv([*front, *cells, reason] for front, cells, reason in rows)
 
+    def header(self) -> bytes:
+        """The first line of the file."""
+        return _csv([[*self.head, *self.names]])
+
     def join(self, pieces: Iterable[Path], file: BinaryIO) -> None:
-        file.write(_csv([[*self.head, *self.names]]))
+        file.write(self.header())
         _copied(pieces, file)
 
 

@@ -12,34 +12,40 @@ _DPI = 150
 
 
 def plot_costs(lines: Sequence[Mapping[str, Any]], file: Path) -> None:
-    """One line per system; a cross where it ran out of memory or failed. The same numbers give the same bytes."""
+    """Write :func:`draw_costs` as a PNG. The same numbers give the same bytes."""
     import matplotlib
+
+    content = io.BytesIO()
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams["text.parse_math"] = False
+        draw_costs(lines).savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
+    write_whole(file, content.getvalue())
+
+
+def draw_costs(lines: Sequence[Mapping[str, Any]]) -> Any:
+    """A figure with one line per system; a cross where it ran out of memory or failed."""
     from matplotlib.figure import Figure
 
     panels = (
         ("seconds", "time_exponent", 1000.0, "time of a training step, ms per graph"),
         ("memory_gib", "memory_exponent", 1024.0, "memory of a training step, MiB per graph"),
     )
-    content = io.BytesIO()
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False})
-        figure = Figure(figsize=(8.6 * len(panels), 5.2), layout="constrained")
-        drawn = strokes([(line["system"], line["asymptotics"]) for line in lines])
-        for axes, (field, power, scale, label) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
-            for line, stroke in zip(lines, drawn, strict=True):
-                _draw(axes, line, field, power, scale, stroke)
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.set_xlabel("nodes of a graph")
-            axes.set_ylabel(label)
-            axes.grid(linewidth=0.4, alpha=0.5)
-            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
-        figure.savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
-    write_whole(file, content.getvalue())
+    figure = Figure(figsize=(8.6 * len(panels), 5.2), layout="constrained")
+    drawn = strokes([(line["system"], line["asymptotics"]) for line in lines])
+    for axes, (field, power, scale, label) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        for line, stroke in zip(lines, drawn, strict=True):
+            _draw(axes, line, field, power, scale, stroke)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("nodes of a graph")
+        axes.set_ylabel(label)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(linewidth=0.4, alpha=0.5)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8)
+    return figure
 
 
 def _draw(axes: Any, line: Mapping[str, Any], field: str, power: str, scale: float, stroke: Mapping[str, Any]) -> None:

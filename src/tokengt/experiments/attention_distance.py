@@ -4,35 +4,30 @@ The data and the split are those that the runs were trained with. Graphs go thro
 kept, so that a training part of millions takes no more memory than one of hundreds.
 """
 
-import csv
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from tokengt.data.batching import evaluation_batches, tokens_at_once
 from tokengt.data.progress import progress_bar
-from tokengt.data.store import Store
 from tokengt.experiments.cells import Say, kept_cell, silent
 from tokengt.experiments.distance_picture import plot_distances
 from tokengt.experiments.tables import device_name, markdown, write_json
-from tokengt.explain.distance import graph_distances, with_maps
-from tokengt.files import checksum, file_checksum, write_whole
+from tokengt.explain.distance import graph_distances
+from tokengt.explain.walking import with_maps
+from tokengt.files import file_checksum, write_whole
 from tokengt.inference import Trained, load
 from tokengt.models.pretrained import WEIGHTS
 from tokengt.models.tokengt.model import TokenGT
-from tokengt.training.results import SPLIT
-from tokengt.training.run import STORE
 from tokengt.training.spec import RunSpec, read_members
+from tokengt.workflow.run_data import Part, RunData
 
-Part = Literal["valid", "train"]
-PARTS: tuple[Part, ...] = get_args(Part)
+PARTS: tuple[Part, ...] = ("valid", "train")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +38,7 @@ class MeasuredRun:
     spec: RunSpec
     trained: Trained
     model: TokenGT
-    store: Store
-    split: Sequence[str]
+    data: RunData
     weights: str
 
     @classmethod
@@ -56,21 +50,8 @@ class MeasuredRun:
         """
         home, spec = read_members(folder)[1][0]
         trained = load(folder, "cuda" if device.type == "cuda" else "cpu").members[0]
-        store = _store(folder, spec, data)
-        content = (home / SPLIT).read_bytes()
-        if checksum(content) != spec.split_sha256:
-            raise ValueError(f"{home / SPLIT} is not as the run wrote it; expected the split that it was trained with")
-        header, *rows = csv.reader(content.decode().splitlines())
-        if len(rows) != len(store) or header[0] != "line":
-            raise ValueError(
-                f"{folder} has its parts within one graph (a split of {header[0]}s); attention distance is measured "
-                "over parts of whole graphs"
-            )
-        parts, weights = [row[1] for row in rows], file_checksum(home / WEIGHTS)
-        return cls(name, spec, trained, with_maps(trained.model), store, parts, weights)
-
-    def places(self, part: Part) -> Int[Tensor, " places"]:
-        return torch.tensor([place for place, own in enumerate(self.split) if own == part], dtype=torch.int64)
+        opened, weights = RunData.open(folder, data), file_checksum(home / WEIGHTS)
+        return cls(name, spec, trained, with_maps(trained.model), opened, weights)
 
 
 def run_attention_distance(
@@ -107,10 +88,10 @@ def run_attention_distance(
 
 def measure(run: MeasuredRun, part: Part, device: torch.device, shown: bool = False) -> dict[str, Any]:
     """The mean over the graphs of a part, ``hops[layer][head]``, and what it was taken over."""
-    places, encoder = run.places(part), run.model.config.encoder
+    places, encoder = run.data.places(part), run.model.config.encoder
     if not len(places):
         raise ValueError(f"{run.name} has no graph in its {part} part; expected one at least")
-    graphs = run.store.with_facts(run.model.config.facts(), progress=shown).graphs
+    graphs = run.data.store.with_facts(run.model.config.facts(), progress=shown).graphs
     total = np.zeros((encoder.num_layers, encoder.num_heads))
     pairs = unreachable = 0
     began = time.perf_counter()
@@ -153,14 +134,3 @@ def table_markdown(cells: Sequence[dict[str, Any]]) -> str:
             lines.append([cell["run"], cell["part"], str(layer), *(f"{number:.3f}" for number in numbers)])
     header = ["run", "part", "layer", "mean over heads, hops", "nearest head", "furthest head", "deviation over heads"]
     return markdown(header, lines)
-
-
-def _store(folder: Path, spec: RunSpec, data: Path | None) -> Store:
-    """The data that a run was trained with."""
-    home = folder / STORE if data is None else data
-    if not home.exists():
-        raise ValueError(f"{folder} holds no data of its own; name the store that it was trained with (--data)")
-    store = Store.open(home)
-    if spec.store_sha256 not in (store.manifest.files.get("graphs.safetensors"), store.data_checksum()):
-        raise ValueError(f"{home} is not the data that {folder} was trained with")
-    return store

@@ -63,9 +63,9 @@ class CapacityConfig:
     """
 
     dims: tuple[int, ...] = (16, 32, 64, 100)
-    sizes: tuple[int, ...] = (100, 300, 1_000, 3_000, 10_000, 30_000)
+    sizes: tuple[int, ...] = (100, 300, 1_000, 3_000, 10_000)
     edges: int = 3
-    queries: int = 64
+    queries: int = 32
     seeds: tuple[int, ...] = (0, 1)
 
     def __post_init__(self) -> None:

@@ -149,6 +149,21 @@ def _extend(columns: Mapping[str, _Column], members: list[Any], text: str) -> No
         values.extend(repeat(0, len(members)) if flat else read(members))
 
 
+def read_molecule(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles") -> Any:
+    """RDKit's molecule of one text as the policy wants it; its atoms are the nodes of the graph, in its order.
+
+    Raises:
+        ValueError: one sentence: why it cannot be read.
+    """
+    (molecule,) = molecules([text], policy, kind)
+    if isinstance(molecule, str):
+        raise ValueError(molecule)
+    if policy.atoms == "spelled" or not molecule.GetNumAtoms():
+        return molecule
+    ranks = list(_rdkit().canonical["rank"](list(molecule.GetAtoms())))
+    return rdkit_modules()[0].RenumberAtoms(molecule, np.argsort(ranks).tolist())
+
+
 def canonical_smiles(
     texts: Sequence[str], policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = "smiles"
 ) -> list[str | None]:

@@ -1,7 +1,7 @@
 """What models of nodes and edges have in common: fields that follow from the data, and the rows that a head reads."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, get_args
 
@@ -14,9 +14,11 @@ from tokengt.data.store import Store
 from tokengt.interop.pyg import as_batch
 from tokengt.level import Level
 from tokengt.links import is_directed
-from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.contract import Description, Model, ModelConfig
 from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
 from tokengt.ragged import Segments, segment_sum
+from tokengt.structure.distances import LONGEST
+from tokengt.structure.facts import HopDistances, StructureFact
 
 
 def check_heads(dim: int, num_heads: int) -> None:
@@ -107,6 +109,45 @@ class GraphModelConfig(ModelConfig):
 
     @abstractmethod
     def build(self) -> Model: ...
+
+
+@dataclass(frozen=True)
+class PairModelConfig(GraphModelConfig):
+    """A Transformer over the nodes of a graph that knows how far apart every two of them are.
+
+    Args:
+        num_heads: heads of attention.
+        attention_dropout: of attention weights.
+        max_distance: how far distances are told apart; the kind says what becomes of larger ones.
+        dim: as the other fields, described in :class:`GraphModelConfig`.
+    """
+
+    num_layers: int = 4
+    num_heads: int = 8
+    attention_dropout: float = 0.1
+    max_distance: int = 16
+    counts: ClassVar[tuple[str, ...]] = (*GraphModelConfig.counts, "num_heads")
+    shares: ClassVar[tuple[str, ...]] = (*GraphModelConfig.shares, "attention_dropout")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.max_distance <= LONGEST:
+            raise ValueError(f"max_distance is {self.max_distance}; expected 1 to {LONGEST}")
+
+    def facts(self) -> Sequence[StructureFact]:
+        return (HopDistances(self.max_distance),)
+
+    def meanings(self) -> Mapping[str, Any]:
+        return {"num_heads": self.num_heads}
+
+    @property
+    def size(self) -> str:
+        """In words."""
+        return f"{self.num_layers} layers x {self.dim}, {self.num_heads} heads"
+
+    def describe(self) -> Description:
+        summary = f"{self.name}, {self.size}, {self.level} head of {self.out_dim}"
+        return Description(self.name, summary, {"layers": self.size}, ("graph-transformer",))
 
 
 class GraphModel(Model):

@@ -12,9 +12,9 @@ where q, k, v are linear in norm(h) and E, G in norm(e); then each has its MLP. 
 are. Virtual nodes, whose scaler s is 1, are what the head reads of a graph: their states, side by side.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,18 +22,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, check_heads
+from tokengt.models.common import GraphModel, NodeEncoder, PairModelConfig, check_heads
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, check_distance, feed_forward, heads_in_buckets, out_of_heads, pair_count
-from tokengt.structure.facts import HopDistances, StructureFact, fact_of
+from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads, pair_count
+from tokengt.structure.facts import HopDistances, fact_of
 
 # Between which numbers products of queries and keys are clipped, as in the authors' code.
 CLIP = 5.0
 
 
 @dataclass(frozen=True)
-class EgtConfig(GraphModelConfig):
+class EgtConfig(PairModelConfig):
     """Size and regularisers of an EGT.
 
     Args:
@@ -46,30 +46,16 @@ class EgtConfig(GraphModelConfig):
         attention_dropout: of attention weights.
         virtual_nodes: nodes that are added to every graph.
         max_distance: distances above share a row with nodes that no path joins.
-        node_features: as the other fields, described in :class:`~tokengt.models.common.GraphModelConfig`.
+        node_features: as the other fields, described in :class:`~tokengt.models.common.PairModelConfig`.
     """
 
     kind: Literal["egt"] = field(default="egt", init=False)
     name: ClassVar[str] = "EGT"
-    num_layers: int = 4
-    num_heads: int = 8
     edge_dim: int = 32
     mlp_ratio: int = 1
-    attention_dropout: float = 0.1
     virtual_nodes: int = 1
     max_distance: int = 16
-    counts: ClassVar[tuple[str, ...]] = (
-        *("dim", "num_layers", "out_dim", "num_heads", "edge_dim", "mlp_ratio"),
-        "virtual_nodes",
-    )
-    shares: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_distance(self.max_distance)
-
-    def facts(self) -> Sequence[StructureFact]:
-        return (HopDistances(self.max_distance),)
+    counts: ClassVar[tuple[str, ...]] = (*PairModelConfig.counts, "edge_dim", "mlp_ratio", "virtual_nodes")
 
     def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
         """Of every pair: its own state, and per layer and head its weights and gates."""
@@ -81,13 +67,9 @@ class EgtConfig(GraphModelConfig):
         check_heads(self.dim, self.num_heads)
         return Egt(self)
 
-    def meanings(self) -> Mapping[str, Any]:
-        return {"num_heads": self.num_heads}
-
     def describe(self) -> Description:
-        size = f"{self.num_layers} layers x {self.dim}, {self.num_heads} heads"
-        summary = f"{self.name}, {size}, edges x {self.edge_dim}, {self.level} head of {self.out_dim}"
-        details = {"layers": size, "edge channels": str(self.edge_dim), "virtual nodes": str(self.virtual_nodes)}
+        summary = f"{self.name}, {self.size}, edges x {self.edge_dim}, {self.level} head of {self.out_dim}"
+        details = {"layers": self.size, "edge channels": str(self.edge_dim), "virtual nodes": str(self.virtual_nodes)}
         return Description(self.name, summary, details, ("graph-transformer",))
 
 

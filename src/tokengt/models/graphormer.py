@@ -13,9 +13,9 @@ authors' code takes the one that it finds; here x_{e_n} is the mean over all edg
 numbering of the nodes does not matter. Blocks are those of a PreLN Transformer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,16 +23,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, check_heads
-from tokengt.models.contract import Description
+from tokengt.models.common import GraphModel, NodeEncoder, PairModelConfig, check_heads
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, biased_attention, check_distance, feed_forward, pair_count
-from tokengt.structure.facts import HopDistances, StructureFact, fact_of
+from tokengt.models.pairs import Pairs, biased_attention, feed_forward, pair_count
+from tokengt.structure.facts import HopDistances, fact_of
 from tokengt.structure.paths import path_edges
 
 
 @dataclass(frozen=True)
-class GraphormerConfig(GraphModelConfig):
+class GraphormerConfig(PairModelConfig):
     """Size and regularisers of a Graphormer.
 
     Args:
@@ -46,31 +45,17 @@ class GraphormerConfig(GraphModelConfig):
         max_distance: nodes farther apart are as nodes that no path joins: one bias for all, and no edge is read.
         path_edges: how many edges of a shortest path are read, from its beginning.
         mlp_head: Linear, GELU, LayerNorm, Linear (the authors' code) instead of one linear map.
-        node_features: as the other fields, described in :class:`~tokengt.models.common.GraphModelConfig`.
+        node_features: as the other fields, described in :class:`~tokengt.models.common.PairModelConfig`.
     """
 
     kind: Literal["graphormer"] = field(default="graphormer", init=False)
     name: ClassVar[str] = "Graphormer"
-    num_layers: int = 4
-    num_heads: int = 8
     mlp_dim: int | None = None
-    attention_dropout: float = 0.1
     max_degree: int = 16
     max_distance: int = 20
     path_edges: int = 5
     mlp_head: bool = False
-    counts: ClassVar[tuple[str, ...]] = (
-        *("dim", "num_layers", "out_dim", "num_heads", "mlp_dim"),
-        *("max_degree", "path_edges"),
-    )
-    shares: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_distance(self.max_distance)
-
-    def facts(self) -> Sequence[StructureFact]:
-        return (HopDistances(self.max_distance),)
+    counts: ClassVar[tuple[str, ...]] = (*PairModelConfig.counts, "mlp_dim", "max_degree", "path_edges")
 
     def step_bytes(self, graphs: GraphBatch, places: Int[Tensor, " graphs"], itemsize: int) -> int:
         """Of every pair: its distance and biases; per layer and head its weight before and after dropout."""
@@ -79,14 +64,6 @@ class GraphormerConfig(GraphModelConfig):
     def build(self) -> "Graphormer":
         check_heads(self.dim, self.num_heads)
         return Graphormer(self)
-
-    def meanings(self) -> Mapping[str, Any]:
-        return {"num_heads": self.num_heads}
-
-    def describe(self) -> Description:
-        size = f"{self.num_layers} layers x {self.dim}, {self.num_heads} heads"
-        summary = f"{self.name}, {size}, {self.level} head of {self.out_dim}"
-        return Description(self.name, summary, {"layers": size}, ("graph-transformer",))
 
 
 class Graphormer(GraphModel):

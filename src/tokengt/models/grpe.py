@@ -10,9 +10,9 @@ and E are the same in all layers. Where several edges lead from i to j their vec
 no term, which P_d could hold as well. Blocks are those of a PreLN Transformer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,10 +20,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, check_heads
-from tokengt.models.contract import Description
+from tokengt.models.common import GraphModel, NodeEncoder, PairModelConfig, check_heads
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.pairs import Pairs, check_distance, feed_forward, heads_in_buckets, out_of_heads, pair_count
+from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads, pair_count
 from tokengt.structure.distances import LONGEST
 from tokengt.structure.facts import HopDistances, StructureFact, fact_of
 
@@ -32,7 +31,7 @@ HOPS = HopDistances(LONGEST)
 
 
 @dataclass(frozen=True)
-class GrpeConfig(GraphModelConfig):
+class GrpeConfig(PairModelConfig):
     """Size and regularisers of a GRPE.
 
     Args:
@@ -43,22 +42,14 @@ class GrpeConfig(GraphModelConfig):
         mlp_dim: hidden width of the MLP; None for dim.
         attention_dropout: of attention weights.
         max_distance: all distances from this one on share their vectors.
-        node_features: as the other fields, described in :class:`~tokengt.models.common.GraphModelConfig`.
+        node_features: as the other fields, described in :class:`~tokengt.models.common.PairModelConfig`.
     """
 
     kind: Literal["grpe"] = field(default="grpe", init=False)
     name: ClassVar[str] = "GRPE"
-    num_layers: int = 4
-    num_heads: int = 8
     mlp_dim: int | None = None
-    attention_dropout: float = 0.1
     max_distance: int = 5
-    counts: ClassVar[tuple[str, ...]] = ("dim", "num_layers", "out_dim", "num_heads", "mlp_dim")
-    shares: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_distance(self.max_distance)
+    counts: ClassVar[tuple[str, ...]] = (*PairModelConfig.counts, "mlp_dim")
 
     def facts(self) -> Sequence[StructureFact]:
         return (HOPS,)
@@ -70,14 +61,6 @@ class GrpeConfig(GraphModelConfig):
     def build(self) -> "Grpe":
         check_heads(self.dim, self.num_heads)
         return Grpe(self)
-
-    def meanings(self) -> Mapping[str, Any]:
-        return {"num_heads": self.num_heads}
-
-    def describe(self) -> Description:
-        size = f"{self.num_layers} layers x {self.dim}, {self.num_heads} heads"
-        summary = f"{self.name}, {size}, {self.level} head of {self.out_dim}"
-        return Description(self.name, summary, {"layers": size}, ("graph-transformer",))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.ragged import Bucket, Segments, interleave, into_buckets, out_of_buckets, reorder
-from tokengt.structure.distances import LONGEST, check_pairs
+from tokengt.structure.distances import check_pairs
 
 
 @final
@@ -170,12 +170,6 @@ def biased_attention(
 def pair_count(graphs: GraphBatch, places: Int[Tensor, " graphs"], virtual: int) -> int:
     """How many ordered pairs of tokens the graphs at these places have, with so many virtual nodes in each."""
     return int((graphs.nodes.host_lengths.index_select(0, places) + virtual).square().sum())
-
-
-def check_distance(most: int) -> None:
-    """Refuse a ``max_distance`` that is longer than distances are kept."""
-    if not 1 <= most <= LONGEST:
-        raise ValueError(f"max_distance is {most}; expected 1 to {LONGEST}")
 
 
 def feed_forward(dim: int, hidden: int, activation: nn.Module) -> nn.Sequential:

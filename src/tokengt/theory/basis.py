@@ -56,16 +56,20 @@ def weight_basis_on(
 
 
 def token_patterns(
-    tokens: Int[Tensor, "query_order queries"], keys: Int[Tensor, "key_order keys"] | None = None
-) -> Int[Tensor, "queries keys"]:
-    """The place in ``patterns(l + k)`` of the pattern of every (query, key): Lemma 3's tests, read as one number."""
+    tokens: Int[Tensor, "query_order *graphs queries"], keys: Int[Tensor, "key_order *graphs keys"] | None = None
+) -> Int[Tensor, "*graphs queries keys"]:
+    """The place in ``patterns(l + k)`` of the pattern of every (query, key): Lemma 3's tests, read as one number.
+
+    Tokens of several graphs of one size may be given at once; keys are those of the same graph.
+    """
     keys = tokens if keys is None else keys
     query_order, key_order = tokens.shape[0], keys.shape[0]
-    codes = pattern_places(tokens)[:, None] * bell_number(key_order) + pattern_places(keys)
+    query_places, key_places = (pattern_places(each.flatten(1)).view(each.shape[1:]) for each in (tokens, keys))
+    codes = query_places[..., :, None] * bell_number(key_order) + key_places[..., None, :]
     # By Lemma 3 the two patterns and the bits i_a = j_b decide the pattern of (i, j): together they make one code.
     for a in range(query_order):
         for b in range(key_order):
-            codes = codes * 2 + (tokens[a, :, None] == keys[b])
+            codes = codes * 2 + (tokens[a][..., :, None] == keys[b][..., None, :])
     all_codes, places = torch.sort(_known_codes(query_order, key_order).to(tokens.device))
     return places[torch.searchsorted(all_codes, codes)]
 

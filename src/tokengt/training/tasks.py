@@ -211,7 +211,11 @@ class Task:
 
     def predictions(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows out"]:
         """Outputs as a person reads them, in float64: natural units, or probabilities."""
-        output = output.detach().double()
+        return self.readable(output.detach())
+
+    def readable(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows out"]:
+        """:meth:`predictions` through which gradients flow."""
+        output = output.double()
         if self.kind == "regression":
             return output * _row(self.scale, output.device) + _row(self.mean, output.device)
         return output.sigmoid() if self.kind == "binary" else output.softmax(1)

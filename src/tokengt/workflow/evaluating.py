@@ -12,26 +12,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tokengt.data import engines
-from tokengt.data.cells import number_label
-from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
+from tokengt.data.manifest import Recipe
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
-from tokengt.data.node_tables import NodeFiles
 from tokengt.data.prepare import in_table, none_readable, survey
 from tokengt.data.progress import progress_bar, say
 from tokengt.data.shards import Rejected, ShardArrays, ShardRecipe, convert_shard
 from tokengt.data.store import Store
-from tokengt.data.tables import is_table, listed, open_table
+from tokengt.data.tables import is_table, open_table
 from tokengt.files import ready_to_write, scratch_folder, write_whole
 from tokengt.inference import Predictor
 from tokengt.interop.molecules import DEFAULT_POLICY
 from tokengt.training.metrics import describe, metrics
 from tokengt.training.plots import plot_test
 from tokengt.training.processes import Device
-from tokengt.training.spec import RUN_FILE, RunSpec
+from tokengt.training.spec import RUN_FILE
 from tokengt.training.tasks import Task
 from tokengt.workflow.inputs import open_data
-from tokengt.workflow.rows import Workers, batch_of_shard, converted, smiles_column, writeable
-from tokengt.workflow.stores import check_alike, cuts_of, graphs_at, rejected_of
+from tokengt.workflow.labelled import frame_column, known_classes, label_recipe, present_targets, store_labels
+from tokengt.workflow.rows import Workers, batch_of_shard, converted, writeable
+from tokengt.workflow.stores import cuts_of, graphs_at, rejected_of
 
 _NUMBERS = "metrics.json"
 
@@ -104,7 +103,7 @@ def evaluate(
     dataset = dataset_named(data)
     if dataset is not None:
         data = named_store(dataset, predictor.spec.molecules or DEFAULT_POLICY, workers=workers, progress=not quiet)
-    present = _present_targets(data, predictor.task.names)
+    present = present_targets(data, predictor.task.names)
     with scratch_folder() as scratch:
         found = _predicted(predictor, data, smiles, present, scratch, beside)
     evaluation, targets = _compared(predictor.task, found, present)
@@ -118,22 +117,11 @@ def _predicted(
     predictor: Predictor, data: Any, smiles: str | None, present: tuple[str, ...], scratch: Path, workers: Workers
 ) -> _Labelled:
     """The labels of the data, whatever it is, and what the run predicts for their rows."""
-    spec = predictor.spec
     if not isinstance(data, Store) and hasattr(data, "to_csv"):
-        smiles, frame, data = _frame_column(spec, data, smiles), data, scratch / "data.csv"
+        smiles, frame, data = frame_column(predictor.spec, data, smiles), data, scratch / "data.csv"
         write_whole(data, frame.to_csv(index=False).encode())
-    is_file = isinstance(data, (str, Path)) and is_table(Path(data))
-    recipe = Recipe(
-        smiles=smiles_column(predictor, open_table(Path(data)), smiles) if is_file else smiles,
-        targets=present,
-        descriptors=spec.descriptors.names,
-        task=predictor.task.kind,
-        level=spec.level,
-        policy=spec.molecules or Recipe().policy,
-        attributes=spec.attributes,
-        tables=spec.tables if isinstance(data, NodeFiles) else None,
-    )
-    if is_file:
+    recipe = label_recipe(predictor, data, smiles, present)
+    if isinstance(data, (str, Path)) and is_table(Path(data)):
         return _of_table(predictor, Path(data), recipe, workers)
     store = open_data(data, recipe, scratch / "store", quiet=not workers.shown, kept=False, max_rejected=1.0)
     return _of_store(predictor, store, workers.shown)
@@ -161,7 +149,7 @@ class _Gathered:
             names = tuple(column.name for column in self.recipe.targets)
             spellings = shard.classes if self.recipe.multiclass else None
             targets = writeable(shard.arrays["targets"])
-            self.labels[number], unknown = _known_classes(targets, names, spellings, predictor.task)
+            self.labels[number], unknown = known_classes(targets, names, spellings, predictor.task)
             self.means[number] = predictor.predict_graphs(graphs).mean
             self.reason = self.reason or next(iter(predictor.reasons(graphs, self.means[number]).values()), "")
             self.strange += unknown
@@ -203,12 +191,8 @@ def _of_table(predictor: Predictor, path: Path, recipe: Recipe, workers: Workers
 
 
 def _of_store(predictor: Predictor, store: Store, shown: bool) -> _Labelled:
-    spec = predictor.spec
-    if store.manifest.level != spec.level:
-        raise ValueError(f"the data has targets a {store.manifest.level}; this run predicts a {spec.level}")
-    check_alike(store, spec)
-    manifest = store.manifest
-    targets, strange = _known_classes(store.targets, manifest.target_names, manifest.targets[0].classes, predictor.task)
+    spec, manifest = predictor.spec, store.manifest
+    targets, strange = store_labels(predictor, store)
     parts, reason = [], ""
     with progress_bar(len(store), "graphs", "evaluating", shown=shown) as advance:
         for cut in cuts_of(store, rejected_of(store, shown=False)):
@@ -247,36 +231,6 @@ def _compared(
     return evaluation, targets
 
 
-def _frame_column(spec: RunSpec, data: Any, wanted: str | None) -> str | None:
-    """The column of SMILES of a DataFrame."""
-    if wanted is None and spec.text_column in getattr(data, "columns", ()):
-        return spec.text_column
-    return wanted
-
-
-def _present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the run's targets that the data has; all of them, where only reading it tells."""
-    if isinstance(data, NodeFiles):
-        data.check()
-        found, what, kind = open_table(data.nodes).columns, str(data.nodes), "columns"
-    elif isinstance(data, Store):
-        found, what, kind = data.manifest.target_names, "the store", "targets"
-    elif hasattr(data, "columns"):
-        found, what, kind = tuple(map(str, data.columns)), "the table", "columns"
-    elif isinstance(data, (str, Path)) and (Path(data) / MANIFEST).is_file():
-        found, what, kind = read_manifest(Path(data)).target_names, str(data), "targets"
-    elif isinstance(data, (str, Path)) and is_table(Path(data)):
-        found, what, kind = open_table(Path(data)).columns, str(data), "columns"
-    else:
-        return names
-    present = tuple(name for name in names if name in found)
-    if not present:
-        raise ValueError(
-            f"{what} has none of the run's targets {', '.join(names)}; its {kind} are {listed(found) or 'none'}"
-        )
-    return present
-
-
 def _check_out(out: Path, overwrite: bool) -> None:
     """Whatever is wrong with the folder to write to is said before any work is done."""
     ready_to_write(out / _NUMBERS)
@@ -286,48 +240,3 @@ def _check_out(out: Path, overwrite: bool) -> None:
         raise ValueError(
             f"{out} holds an evaluation; choose another folder, or have it replaced (--force, in Python overwrite=True)"
         )
-
-
-def _known_classes(
-    targets: Float[Tensor, "rows found"],
-    found: tuple[str, ...],
-    spellings: tuple[str, ...] | None,
-    task: Task,
-) -> tuple[Float[Tensor, "rows targets"], int]:
-    """Labels in the numbering of the run's classes; a class that the run does not know is a missing label.
-
-    ``found`` names the columns of ``targets``, and ``spellings`` their classes where they are places of classes. A
-    target that the data does not have is a column without labels.
-    """
-    names = task.classes
-    if names is None:
-        if spellings is not None:
-            raise ValueError(f"the data holds classes of {task.names[0]!r}; this run predicts numbers")
-        labels = _in_order(targets, found, task.names)
-        task.check(labels)
-        return labels, 0
-    present = ~torch.isnan(targets)
-    values, places = torch.unique(targets.nan_to_num(0.0), return_inverse=True)
-    # Where the data holds plain numbers, a class is spelled as the reader of tables spelled it for the run.
-    spelled = [number_label(value) if spellings is None else _spelling(spellings, value) for value in values.tolist()]
-    numbers = torch.tensor([names.index(name) if name in names else torch.nan for name in spelled], dtype=torch.float64)
-    labels = torch.where(present, numbers[places], torch.nan)
-    return labels, int((present & torch.isnan(labels)).sum())
-
-
-def _spelling(spellings: tuple[str, ...], place: float) -> str:
-    # Where all labels are missing there may be no class at all, and the place stands for none.
-    return spellings[int(place)] if spellings else ""
-
-
-def _in_order(
-    targets: Float[Tensor, "rows found"], found: tuple[str, ...], names: tuple[str, ...]
-) -> Float[Tensor, "rows targets"]:
-    """The labels of the run's targets in their order, NaN for one that the data does not have."""
-    if len(found) == len(names):
-        return targets
-    labels = torch.full((len(targets), len(names)), torch.nan, dtype=targets.dtype)
-    for place, name in enumerate(names):
-        if name in found:
-            labels[:, place] = targets[:, found.index(name)]
-    return labels

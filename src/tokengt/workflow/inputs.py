@@ -23,6 +23,7 @@ from tokengt.data.graph_sources import (
     graph_format,
     is_graph_source,
     label_attribute,
+    read_networkx_graphs,
     read_pyg_list,
     unread_sentence,
 )
@@ -93,7 +94,7 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
 
 def _check_node_files(files: NodeFiles, recipe: Recipe, split: SplitRequest) -> None:
     files.check()
-    columns = open_table(files.nodes).columns
+    columns = open_table(files.paths[0]).columns
     if not recipe.targets:
         raise ValueError(
             f"{files.nodes}: there is no target to learn; name a column; the columns are {listed(columns)}"
@@ -304,7 +305,17 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
         raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
-    read = known.alone(source, spec.task.names, spec.level, spec.attributes)
+    return _as_trained(spec, known.alone(source, spec.task.names, spec.level, spec.attributes))
+
+
+def unlabelled_contents(spec: RunSpec, contents: Sequence[Any]) -> UnlabelledGraphs:
+    """The graphs that these objects describe, as ``networkx.node_link_data`` does."""
+    if spec.molecules is not None:
+        raise ValueError("this run was trained on molecules; expected SMILES, got graphs")
+    return _as_trained(spec, read_networkx_graphs(contents, spec.task.names, spec.level, spec.attributes))
+
+
+def _as_trained(spec: RunSpec, read: LabelledGraphs) -> UnlabelledGraphs:
     graphs = as_floats(read.graphs, spec.model.float_features)
     return UnlabelledGraphs(graphs, read.lines, read.rejected, read.files)
 

@@ -37,4 +37,4 @@ def node_source(predictor: Predictor, files: NodeFiles, level: Level) -> Source:
 
     head = ("graph",) if level == "graph" else found.head
     rows = 1 if level == "graph" else len(lines)
-    return Source(files.nodes, head, files.checksum(), rows, chunks, lambda: graphs, featurised=False)
+    return Source(files.paths[0], head, files.checksum(), rows, chunks, lambda: graphs, featurised=False)

@@ -76,7 +76,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class _Answered:
+class Answered:
     """What a model says of the graphs of a chunk: one row for each of them (or of their nodes or edges)."""
 
     values: Float[Tensor, "kept out"]
@@ -84,10 +84,10 @@ class _Answered:
 
 
 @dataclass(frozen=True)
-class _Question:
+class Question:
     """What is asked of every chunk, and how the answers are written."""
 
-    ask: Callable[[GraphBatch], _Answered]
+    ask: Callable[[GraphBatch], Answered]
     level: Level
     width: int
     dtype: type[np.floating]
@@ -96,7 +96,10 @@ class _Question:
     options: tuple[object, ...]
 
     def answers(self, predictor: Predictor, chunk: Chunk) -> tuple[Answers, Counts]:
-        chunk, found = answered(chunk, self.ask)
+        return self.told(predictor, *answered(chunk, self.ask))
+
+    def told(self, predictor: Predictor, chunk: Chunk, found: Answered | None) -> tuple[Answers, Counts]:
+        """All rows of a chunk with what was found for those that have a graph, or with their reasons."""
         problems = chunk.told(predictor, None if found is None else found.values, self.level)
         values, spread = (None, None) if found is None else (found.values, found.spread)
         answers = Answers(
@@ -151,19 +154,34 @@ def predict_file(
     beside = Workers(workers, engine, not quiet)
     _check_out(source, out, overwrite)
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
+    question = prediction_question(predictor, draws, over)
+    rows = _opened(predictor, source, smiles, predictor.spec.level, beside)
+    sheet = prediction_sheet(predictor, question, rows.head)
+    return _written(predictor, rows, question, sheet, out, overwrite, not quiet, "predicting")
+
+
+def prediction_question(predictor: Predictor, draws: int = 1, over: Over = "identifiers") -> Question:
+    """What a prediction asks of every chunk.
+
+    Raises:
+        ValueError: one sentence: these models cannot be drawn from so.
+    """
     for member in predictor.members:
         check_passes(member.model, draws, over)
-    task, spread = predictor.task, draws * len(predictor.members) > 1
-    rows = _opened(predictor, source, smiles, predictor.spec.level, beside)
-    names = outputs.unused([*outputs.columns(task, spread), "reason"], rows.head)
-    sheet = PredictionSheet(rows.head, tuple(names), task.classes)
 
-    def ask(graphs: GraphBatch) -> _Answered:
-        return _Answered(*predictor.predict_graphs(graphs, draws, over))
+    def ask(graphs: GraphBatch) -> Answered:
+        return Answered(*predictor.predict_graphs(graphs, draws, over))
 
+    spread = draws * len(predictor.members) > 1
     options = ("predict", draws, over)
-    question = _Question(ask, predictor.spec.level, task.out_dim, np.float64, spread, options)
-    return _written(predictor, rows, question, sheet, out, overwrite, not quiet, "predicting")
+    return Question(ask, predictor.spec.level, predictor.task.out_dim, np.float64, spread, options)
+
+
+def prediction_sheet(predictor: Predictor, question: Question, head: tuple[str, ...]) -> PredictionSheet:
+    """The CSV of predictions whose rows begin with the columns of ``head``."""
+    task = predictor.task
+    names = outputs.unused([*outputs.columns(task, question.has_spread), "reason"], head)
+    return PredictionSheet(head, tuple(names), task.classes)
 
 
 def embed_file(
@@ -195,8 +213,8 @@ def embed_file(
     width = _width(predictor, rows)
     sheet = VECTOR_SHEETS[out.suffix.lower()](rows.head, width)
     options = ("embed", out.suffix.lower())
-    question = _Question(
-        lambda graphs: _Answered(predictor.embed_graphs(graphs)), "graph", width, np.float32, False, options
+    question = Question(
+        lambda graphs: Answered(predictor.embed_graphs(graphs)), "graph", width, np.float32, False, options
     )
     return _written(predictor, rows, question, sheet, out, overwrite, not quiet, "embedding")
 
@@ -212,7 +230,7 @@ def _width(predictor: Predictor, source: Source) -> int:
 def _check_out(source: Path | NodeFiles, out: Path, overwrite: bool) -> None:
     """Whatever is wrong with the file to write is said before any work is done."""
     ready_to_write(out)
-    for file in (source.nodes, source.edges) if isinstance(source, NodeFiles) else (source,):
+    for file in source.paths if isinstance(source, NodeFiles) else (source,):
         if os.path.realpath(out) == os.path.realpath(file):
             raise ValueError(f"the file to write is the input {file} itself; choose another name")
     _check_free(out, overwrite)
@@ -267,7 +285,7 @@ def _graph_source(predictor: Predictor, source: Path, level: Level) -> Source:
 def _written(
     predictor: Predictor,
     source: Source,
-    question: _Question,
+    question: Question,
     sheet: Sheet,
     out: Path,
     overwrite: bool,
@@ -296,7 +314,7 @@ def _written(
 def _answer_all(
     predictor: Predictor,
     source: Source,
-    question: _Question,
+    question: Question,
     parts: Parts,
     pace: Pace,
     advance: Callable[[int], object],

@@ -20,8 +20,15 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.data import engines
 from tokengt.data.prepare import rdkit_version
-from tokengt.data.shards import Column, ShardArrays, ShardRecipe, ShownShard, convert_shown, looks_like_row
-from tokengt.data.sheets import Numbers, PackedCells, Texts, unused
+from tokengt.data.shards import (
+    ShardArrays,
+    ShardRecipe,
+    ShownShard,
+    convert_shown,
+    looks_like_row,
+    visible_columns,
+)
+from tokengt.data.sheets import Numbers, PackedCells, Texts
 from tokengt.data.tables import Table, open_table
 from tokengt.data.tensorfile import Array
 from tokengt.inference import Predictor
@@ -123,17 +130,17 @@ def table_source(predictor: Predictor, path: Path, smiles: str | None, workers: 
         ValueError: one sentence: the run was trained on other graphs, or a column is missing.
     """
     table = open_table(path)
-    recipe = _recipe(predictor, table, smiles)
+    recipe = recipe_of(predictor, table, smiles)
     # The table notices a quote that takes in whole rows.
     table = table.guarded(partial(looks_like_row, recipe=recipe))
-    head, blocks = _visible(table)
+    head, blocks = visible_columns(table)
     most, sha256 = table.survey()
     work = partial(convert_shown, recipe=recipe, blocks=blocks)
 
     def chunks(done: Collection[int]) -> Chunks:
         with closing(converted(table, work, most, workers, done, sha256)) as shards:
             for number, shown in shards:
-                yield _table_chunk(number, shown)
+                yield table_chunk(number, shown)
 
     def methane() -> GraphBatch:
         graphs, _, _ = predictor.read_texts(["C"])
@@ -169,7 +176,8 @@ def converted(
         yield from results
 
 
-def _table_chunk(number: int, shown: ShownShard) -> Chunk:
+def table_chunk(number: int, shown: ShownShard) -> Chunk:
+    """The rows of a shard, as they are to be predicted and given back."""
     graphs = batch_of_shard(shown.shard)
     return Chunk(number, PackedCells(shown.cells), shown.lines, graphs, shown.kept, shown.problems)
 
@@ -190,42 +198,12 @@ def writeable(array: Array) -> Tensor:
     return torch.from_numpy(np.require(array, requirements="W"))
 
 
-def _recipe(predictor: Predictor, table: Table, smiles: str | None) -> ShardRecipe:
+def recipe_of(predictor: Predictor, table: Table, smiles: str | None) -> ShardRecipe:
     """Where a run finds its inputs in a table."""
     spec = predictor.spec
     if spec.molecules is None:
         raise ValueError(f"{table.path} is a table of molecules, but this run was trained on other graphs")
-    descriptors = tuple(Column(name, table.place(name, "the run's descriptor")) for name in spec.descriptors.names)
-    name = smiles_column(predictor, table, smiles)
-    if name is None:
-        assert table.text_column is not None
-        text, kind = Column(table.text_column, table.columns.index(table.text_column)), table.text_kind
-    else:
-        text, kind = Column(name, table.place(name, "the smiles option")), "smiles"
-    return ShardRecipe(text, kind, spec.molecules, None, (), descriptors, None)
-
-
-def smiles_column(predictor: Predictor, table: Table, wanted: str | None) -> str | None:
-    """The column of SMILES: as asked for, as in training, or the one that is called so; None for mol blocks."""
-    if wanted is not None:
-        return wanted
-    if table.text_column is not None:
-        return None
-    trained = predictor.spec.text_column
-    alike = [column for column in table.columns if column.lower() == "smiles"]
-    if trained in table.columns or len(alike) != 1:
-        return trained or "smiles"
-    return alike[0]
-
-
-def _visible(table: Table) -> tuple[tuple[str, ...], int | None]:
-    """The columns to give back, and the place of those that hold mol blocks: these come back as SMILES."""
-    if table.text_column is None:
-        return table.columns, None
-    others = [name for name in table.columns if name != table.text_column]
-    (smiles,) = unused(["smiles"], others)
-    names = tuple(smiles if name == table.text_column else name for name in table.columns)
-    return names, table.columns.index(table.text_column)
+    return ShardRecipe.to_predict(table, spec.molecules, spec.descriptors.names, spec.text_column, smiles)
 
 
 def graph_chunk(
@@ -281,7 +259,7 @@ def answered(chunk: Chunk, ask: Callable[[GraphBatch], engines.T]) -> tuple[Chun
     except ValueError as error:
         if chunk.without is None:
             raise
-        refused = _refused(chunk.graphs, range(len(chunk.graphs)), ask)
+        refused = refused_graphs(chunk.graphs, ask)
         # Where the model refuses all of the first chunk, it is the whole source that does not suit it.
         if not refused or (len(refused) == len(chunk.graphs) and chunk.number == 0):
             raise error
@@ -289,8 +267,13 @@ def answered(chunk: Chunk, ask: Callable[[GraphBatch], engines.T]) -> tuple[Chun
     return usable, None if usable.graphs is None else ask(usable.graphs)
 
 
+def refused_graphs(graphs: GraphBatch, ask: Callable[[GraphBatch], object]) -> dict[int, str]:
+    """The reasons of the graphs that the model refuses, by their places, found by halves."""
+    return _refused(graphs, range(len(graphs)), ask)
+
+
 def _refused(graphs: GraphBatch, places: range, ask: Callable[[GraphBatch], object]) -> dict[int, str]:
-    """The reasons of the graphs among these places that the model refuses, found by halves."""
+    """The reasons of the graphs among these places that the model refuses."""
     try:
         ask(graphs.select(places))
     except ValueError as error:

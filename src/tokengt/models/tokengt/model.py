@@ -26,6 +26,7 @@ from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import (
     DrawSource,
     IdentifierConfig,
+    Identifiers,
     LaplacianIds,
     NoIds,
     OrfIds,
@@ -220,6 +221,21 @@ class TokenGT(Model):
         """
         packed = as_batch(batch)
         tokens, plan, links = self._tokens(packed, node_ids, generator, draw)
+        return self._read(tokens, plan, links, packed, pairs)
+
+    def from_tokens(self, batch: Any, tokens: TokenBatch) -> Float[Tensor, "rows out"]:
+        """Predict from tokens of these graphs whose values may be others than :meth:`input_terms` gave."""
+        packed = as_batch(batch)
+        return self._read(tokens, self._plan(tokens), self._links(packed, tokens), packed, None)
+
+    def _read(
+        self,
+        tokens: TokenBatch,
+        plan: AttentionPlan,
+        links: RowLinks | None,
+        packed: GraphBatch,
+        pairs: Tensor | None,
+    ) -> Float[Tensor, "rows out"]:
         # The last block computes only the rows that the head reads, which leaves out most of its tokens.
         rows = self.head.rows(tokens)
         values = self.encoder(tokens.values, plan, links, rows)
@@ -254,6 +270,15 @@ class TokenGT(Model):
         """The tokens, and layer after layer its attention with the rows it is given: for maps that are not all kept."""
         tokens, plan, links = self._tokens(as_batch(batch), None, None, 0)
         return tokens, self.encoder.attention_inputs(tokens.values, plan, links)
+
+    def input_terms(
+        self, batch: Any, *, draw: int = 0
+    ) -> tuple[TokenBatch, dict[str, Float[Tensor, "tokens dim"]], RowLinks | None]:
+        """The tokens, the terms that their values are the sum of (:meth:`Tokenizer.terms`), and the links of rows."""
+        packed = as_batch(batch)
+        identifiers, eigenvectors = self._identified(packed, None, None, draw)
+        tokens, terms = self.tokenizer.terms(packed, identifiers, eigenvectors=eigenvectors)
+        return tokens, terms, self._links(packed, tokens)
 
     def predict(
         self,
@@ -356,6 +381,20 @@ class TokenGT(Model):
     def _tokens(
         self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
     ) -> tuple[TokenBatch, AttentionPlan, RowLinks | None]:
+        identifiers, eigenvectors = self._identified(batch, node_ids, generator, draw)
+        tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
+        # Computed and cached here, because compiled code would break its graph to compute it.
+        _ = batch.nodes.ids
+        return tokens, self._plan(tokens), self._links(batch, tokens)
+
+    def _plan(self, tokens: TokenBatch) -> AttentionPlan:
+        marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()
+        return self.encoder.plan(tokens.segments, marks)
+
+    def _identified(
+        self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
+    ) -> tuple[Identifiers | None, Float[Tensor, "nodes pairs"] | None]:
+        """The identifiers, and the eigenvectors of the structure, as this model draws them."""
         weight = next(self.parameters())
         if batch.device != weight.device:
             raise ValueError(f"the batch is on {batch.device} but the model is on {weight.device}; move one of them")
@@ -365,15 +404,10 @@ class TokenGT(Model):
         else:
             identifiers = given_identifiers(batch, ids, node_ids)
         identifiers = None if identifiers is None else identifiers.to(weight)
-        eigenvectors = self.config.structure.eigenvectors(batch, DrawSource(self.training, generator, draw))
-        tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
-        # Computed and cached here, because compiled code would break its graph to compute it.
-        _ = batch.nodes.ids
-        marks = None if self.config.encoder.incidence == "never" else tokens.endpoints.int()
-        plan = self.encoder.plan(tokens.segments, marks)
-        links = (
-            RowLinks(*self.tokenizer.linked_rows(batch, tokens, self.config.sparse_basis))
-            if self.config.encoder.sparse_basis_residual
-            else None
-        )
-        return tokens, plan, links
+        return identifiers, self.config.structure.eigenvectors(batch, DrawSource(self.training, generator, draw))
+
+    def _links(self, batch: GraphBatch, tokens: TokenBatch) -> RowLinks | None:
+        """Which rows are added to which after every block, for a model with the sparse basis."""
+        if not self.config.encoder.sparse_basis_residual:
+            return None
+        return RowLinks(*self.tokenizer.linked_rows(batch, tokens, self.config.sparse_basis))

@@ -6,7 +6,7 @@ written as the sum of its blocks: features, node identifiers, type identifiers.
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -176,6 +176,14 @@ def edge_kinds(tuples: Int[Tensor, "edge_tokens order"]) -> Int[Tensor, " edge_t
     return equality_patterns(tuples.T) if tuples.shape[1] > 2 else torch.full_like(tuples[:, 0], TokenKind.EDGE)
 
 
+class _Terms(NamedTuple):
+    """One summand of the tokens of nodes, edges and hyperedges; None where there is none."""
+
+    nodes: Tensor | None
+    edges: Tensor | None
+    hyperedges: Tensor | None
+
+
 class Tokenizer(nn.Module):
     """Z^(0) = [X_[graph]; X^in w_in] of a batch."""
 
@@ -220,6 +228,43 @@ class Tokenizer(nn.Module):
 
     def forward(self, batch: GraphBatch, ids: Identifiers | None, *, eigenvectors: Tensor | None = None) -> TokenBatch:
         """``eigenvectors`` [nodes, pairs] have their signs already, for a model with ``structure.eigenpairs``."""
+        tokens, rows, source, place = self._laid_out(batch, ids, eigenvectors)
+        index, hyper_kind = tokens.tuples, self.config.num_types - 1
+        kinds = TokenKind.EDGE if self.config.order == 2 else edge_kinds(index)
+        parts = [
+            self._specials(batch),
+            self._sum(batch.num_nodes, TokenKind.NODE, *(terms.nodes for terms in rows.values())),
+            self._sum(len(index), kinds, *(terms.edges for terms in rows.values())),
+            self._sum(batch.num_hyperedges, hyper_kind, *(terms.hyperedges for terms in rows.values())),
+        ]
+        values = torch.cat([part for part in parts if part is not None])
+        return tokens.with_values(reorder(values, source, place))
+
+    def terms(
+        self, batch: GraphBatch, ids: Identifiers | None, *, eigenvectors: Tensor | None = None
+    ) -> tuple[TokenBatch, dict[str, Float[Tensor, "tokens dim"]]]:
+        """The tokens, and the terms that their values are the sum of, as far as there are any.
+
+        "features" (of the whole graph on its [graph] token), "identifiers" and "structure"; what is left of a value is
+        the same for all tokens of a kind: type identifiers and the special tokens themselves.
+        """
+        tokens = self(batch, ids, eigenvectors=eigenvectors)
+        _, rows, source, place = self._laid_out(batch, ids, eigenvectors)
+        sizes = (batch.num_nodes, len(tokens.tuples), batch.num_hyperedges)
+        special = len(place) - sum(sizes)
+        found = {}
+        for name, term in rows.items():
+            blank = [self.blank.expand(size, -1) for size in sizes]
+            parts = [zero if own is None else own for own, zero in zip(term, blank, strict=True)]
+            first = self._descriptors(batch) if name == "features" else None
+            parts = [self.blank.expand(special, -1) if first is None else first, *parts]
+            found[name] = reorder(torch.cat(parts), source, place)
+        return tokens, found
+
+    def _laid_out(
+        self, batch: GraphBatch, ids: Identifiers | None, eigenvectors: Tensor | None
+    ) -> tuple[TokenBatch, "dict[str, _Terms]", Int[Tensor, " tokens"], Int[Tensor, " tokens"]]:
+        """The tokens without their values, the terms of those, and which row of all terms is which token."""
         check_relations(batch, self.config)
         self.node_encoder.check(batch, batch.nodes)
         self.edge_encoder.check(batch, batch.edges)
@@ -230,23 +275,20 @@ class Tokenizer(nn.Module):
         index = _pick(batch.edge_index[: self.config.order].T, merged)
         tokens, source, place = self._lay_out(batch, merged, edges, index)
         edge_features = None if batch.edge_features is None else _pick(batch.edge_features, merged)
-        hyper_kind = self.config.num_types - 1
-        kinds = TokenKind.EDGE if self.config.order == 2 else edge_kinds(index)
-        node_terms = [self.node_encoder(batch.node_features), self._node_ids(ids)]
-        edge_terms = [self.edge_encoder(edge_features), self._edge_ids(index, ids, merged)]
+        rows = {
+            "features": _Terms(
+                self.node_encoder(batch.node_features),
+                self.edge_encoder(edge_features),
+                self.hyperedge_encoder(batch.hyperedge_features),
+            ),
+            "identifiers": _Terms(
+                self._node_ids(ids), self._edge_ids(index, ids, merged), self._hyperedge_ids(batch, ids)
+            ),
+        }
         if self.structure is not None:
             of_nodes, of_edges = self.structure(batch, None if merged is None else merged.first, index, eigenvectors)
-            node_terms.append(of_nodes)
-            edge_terms.append(of_edges)
-        hyper_terms = self.hyperedge_encoder(batch.hyperedge_features), self._hyperedge_ids(batch, ids)
-        parts = [
-            self._specials(batch),
-            self._sum(batch.num_nodes, TokenKind.NODE, *node_terms),
-            self._sum(len(index), kinds, *edge_terms),
-            self._sum(batch.num_hyperedges, hyper_kind, *hyper_terms),
-        ]
-        values = torch.cat([part for part in parts if part is not None])
-        return tokens.with_values(reorder(values, source, place))
+            rows["structure"] = _Terms(of_nodes, of_edges, None)
+        return tokens, rows, source, place
 
     def linked_rows(
         self, batch: GraphBatch, tokens: TokenBatch, basis: SparseBasis
@@ -306,12 +348,18 @@ class Tokenizer(nn.Module):
     def _specials(self, batch: GraphBatch) -> Tensor | None:
         if self.special_tokens is None:
             return None
-        tokens = self.special_tokens.repeat(batch.num_graphs, 1)
+        tokens, descriptors = self.special_tokens.repeat(batch.num_graphs, 1), self._descriptors(batch)
+        return tokens if descriptors is None else tokens + descriptors
+
+    def _descriptors(self, batch: GraphBatch) -> Tensor | None:
+        """What is added to the special tokens: to every [graph] its embedded features; None without any."""
         descriptors = self.graph_encoder(batch.graph_features)
-        if descriptors is None:
-            return tokens
-        first = torch.arange(0, len(tokens), len(self.special_tokens), device=batch.device)
-        return tokens.index_add(0, first, descriptors.to(tokens.dtype))
+        if descriptors is None or self.special_tokens is None:
+            return None
+        count = len(self.special_tokens)
+        blank = self.special_tokens.new_zeros(batch.num_graphs * count, self.special_tokens.shape[1])
+        first = torch.arange(0, len(blank), count, device=batch.device)
+        return blank.index_add(0, first, descriptors.to(blank.dtype))
 
     def _sum(self, rows: int, kinds: int | Tensor, *terms: Tensor | None) -> Tensor:
         """Features, identifiers and type identifiers of one kind of relation, as far as there are any."""
