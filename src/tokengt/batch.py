@@ -88,7 +88,7 @@ class GraphBatch:
 
     @classmethod
     def joined(cls, batches: Sequence["GraphBatch"]) -> "GraphBatch":
-        """The graphs of several batches on a CPU as one batch, in their order; facts and extras are left behind.
+        """The graphs of several batches on a CPU as one batch, in their order; facts, links and extras are left.
 
         Integers may be as narrow as they are in each; otherwise the batches have the same fields, as those that were
         read in the same way do.
@@ -101,7 +101,7 @@ class GraphBatch:
         member_numbers = torch.cat([batch.member_numbers.local for batch in batches])
         return _known(
             {
-                **{name: _concatenate([getattr(batch, name) for batch in batches]) for name in FEATURE_FIELDS},
+                **{name: joined_features([getattr(batch, name) for batch in batches]) for name in FEATURE_FIELDS},
                 "nodes": nodes,
                 "edges": edges,
                 "edge_numbers": LocalIndex(edges, nodes, local=edge_numbers),

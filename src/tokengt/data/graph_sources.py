@@ -26,7 +26,7 @@ from tokengt.data._pyg_labels import (
     targets_of,
 )
 from tokengt.data._pyg_links import check_parts, link_graphs
-from tokengt.data.links import LINK, linked_by_edges
+from tokengt.data.links import LINK, linked_by_edges, refuse_target
 from tokengt.data.manifest import Attributes
 from tokengt.facts import Per
 from tokengt.graph import Graph
@@ -206,10 +206,7 @@ def _labelled_json(
 ) -> LabelledGraphs:
     if level != "link":
         return read_networkx_folder(path, targets, level, attributes=names)
-    if targets not in ((), (LINK,)):
-        raise ValueError(
-            f"{path}: the links of NetworkX graphs are their edges, which have no label: leave the target out"
-        )
+    refuse_target(targets, f"the NetworkX graphs of {path}")
     found = read_networkx_folder(path, (), "graph", labelled=False, attributes=names)
     graphs, links = linked_by_edges(found.graphs)
     return replace(found, graphs=graphs, targets=links, level="link", target_names=(LINK,))

@@ -6,6 +6,7 @@ Which edges a model may read is decided here as well, once, before anything is t
 between the nodes of a pair that validates, tests or is of no part is left in the graphs.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -55,6 +56,14 @@ def as_links(store: Store) -> Store:
         counts={**store.manifest.counts, "rows": len(targets)},
     )
     return replace(store, manifest=manifest, graphs=graphs, targets=targets, split=None)
+
+
+def refuse_target(targets: Sequence[str], what: str) -> None:
+    """Refuse a target where the links of ``what`` are its edges."""
+    if tuple(targets) not in ((), (LINK,)):
+        raise ValueError(
+            f"the links of {what} are its edges, which have no label {', '.join(targets)}: leave the target out"
+        )
 
 
 def check_labels(graphs: GraphBatch, targets: Float64[Tensor, "links 1"], told: str = "") -> None:

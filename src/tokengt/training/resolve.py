@@ -260,8 +260,8 @@ def _check_hits(metric: str | None, store: Store, split: Split) -> None:
         negatives = int((store.targets[rows, 0] == 0).sum())
         if k is not None and len(rows) and k > negatives:
             raise ValueError(
-                f"the metric is {metric}, and the {name} part has {negatives:,} negatives to rank links among; expected "
-                "a smaller k"
+                f"the metric is {metric}, and the {name} part has {negatives:,} negatives to rank links among; "
+                "expected a smaller k"
             )
 
 

@@ -28,6 +28,7 @@ from tokengt.data.graph_sources import (
     unread_sentence,
 )
 from tokengt.data.joined import SplitFiles
+from tokengt.data.links import LINK, as_links, refuse_target
 from tokengt.data.manifest import FILE_PART, MANIFEST, PARTS, REJECTED, Recipe
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
 from tokengt.data.node_store import prepare_nodes
@@ -194,7 +195,13 @@ def _rejected(store: Store, file: Path, source: Path | SplitFiles) -> str:
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
-    """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
+    """A store prepared with more targets than are asked for; what else is asked for must be what it has.
+
+    Any store can be asked about the edges of its graphs.
+    """
+    if recipe.level == LINK and store.manifest.level != LINK:
+        refuse_target(recipe.targets, "a store")
+        return as_links(store)
     kept_policy = policy_of(store)
     for option, asked, kept in (
         ("descriptors", recipe.descriptors, store.manifest.descriptors),
