@@ -130,6 +130,11 @@ class Predictor:
     def task(self) -> Task:
         return self.spec.task
 
+    def refuse_links(self, what: str) -> None:
+        """One sentence where this run predicts links, which ``what`` has no way to ask about."""
+        if self.spec.level == "link":
+            raise ValueError(f"this run predicts links, and {what} knows graphs, nodes and edges alone; use predict")
+
     def predict(
         self,
         inputs: Any,

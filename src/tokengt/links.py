@@ -75,6 +75,17 @@ def _unordered(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Int[Tensor, " pairs
     return pairs.amin(0) * nodes + pairs.amax(0)
 
 
+def non_links(graphs: GraphBatch, links: Int[Tensor, "2 links"]) -> "NonLinks":
+    """The pairs that are drawn as negatives: no edge and none of these links joins them, in whichever direction.
+
+    The reverse of a directed edge could be one, but the edges of positives are hidden in both directions: a model
+    would learn that a pair whose reverse it can read is a negative.
+    """
+    directed = is_directed(graphs)
+    known = torch.cat([graphs.edge_index, links], 1)
+    return NonLinks.of(graphs.nodes, torch.cat([known, known.flip(0)], 1) if directed else known, directed)
+
+
 @dataclass(frozen=True, eq=False)
 class NonLinks:
     """The pairs of nodes of every graph that are not among some known pairs: how many there are, and the r-th of them.

@@ -110,6 +110,19 @@ def _by_edges(
     return replace(found, graphs=linked, targets=targets, level="link", target_names=(LINK,))
 
 
+def are_link_parts(datas: Sequence[Any]) -> bool:
+    """Whether three graphs are what ``RandomLinkSplit`` makes of one: the same nodes, asked about other pairs."""
+    named = len(datas) == 3 and all(hasattr(data, "keys") and (PAIRS in data or _POSITIVE in data) for data in datas)
+    return named and len({data.num_nodes for data in datas}) == 1 and _same(*(getattr(d, "x", None) for d in datas))
+
+
+def _same(*features: Any) -> bool:
+    if any(each is None or each.layout != torch.strided for each in features):
+        # A sparse matrix is kept by all three, or is none that RandomLinkSplit has made of one graph.
+        return len({id(each) for each in features}) == 1
+    return all(torch.equal(each, features[0]) for each in features)
+
+
 def check_parts(path: Path, graphs: Sequence[tuple[int, Any, int | None, Graph]]) -> None:
     """Refuse parts of one graph of which training would read what another part asks about.
 

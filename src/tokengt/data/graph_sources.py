@@ -25,6 +25,7 @@ from tokengt.data._pyg_labels import (
     target_names,
     targets_of,
 )
+from tokengt.data._pyg_links import are_link_parts as are_link_parts
 from tokengt.data._pyg_links import check_parts, link_graphs
 from tokengt.data.links import LINK, linked_by_edges, refuse_target
 from tokengt.data.manifest import Attributes

@@ -17,7 +17,7 @@ from tokengt.batch import GraphBatch
 from tokengt.data.manifest import NO_PART, TargetColumn
 from tokengt.data.splits import Split
 from tokengt.data.store import Store
-from tokengt.links import NonLinks, edges_as_links, is_directed, without_edges_of
+from tokengt.links import edges_as_links, is_directed, non_links, without_edges_of
 from tokengt.ragged import interleave
 
 # The name of the label of pairs that have none of their own.
@@ -114,9 +114,8 @@ def with_negatives(store: Store, seed: int) -> Store:
     if not bool(positive.any()):
         return store
     links, index = graphs.links, graphs.link_index
-    known = torch.cat([graphs.edge_index, index], 1)
     per_graph = torch.bincount(links.ids[positive], minlength=len(graphs)).cpu()
-    others = NonLinks.of(graphs.nodes, known, is_directed(graphs))
+    others = non_links(graphs, index)
     drawn = others.drawn(torch.arange(len(graphs)), per_graph, seed, _ONCE)
     together, (old, new) = interleave([links, drawn.segments])
     full = torch.repeat_interleave(others.room > 0, per_graph)
@@ -133,6 +132,21 @@ def with_negatives(store: Store, seed: int) -> Store:
         split[old] = store.split
         split[new] = split[asked_for]
     return replace(store, graphs=graphs.with_links(together, whole), targets=targets, split=split, drawn=partner)
+
+
+def asked_alone(store: Store) -> Store:
+    """The store as it is; refused where every edge is asked about, so that a model would read none.
+
+    Raises:
+        ValueError: one sentence: there is no edge beside the pairs.
+    """
+    graphs = store.graphs
+    if graphs.num_edges and not without_edges_of(graphs).num_edges:
+        raise ValueError(
+            f"every edge of {store.manifest.source.name} is asked about, so that none is left to read; expected pairs "
+            "to ask about (PyG's edge_label_index, or a table of pairs), and edges that are not among them"
+        )
+    return store
 
 
 def read_without(store: Store, split: Split) -> Store:

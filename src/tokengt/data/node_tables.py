@@ -76,6 +76,14 @@ class NodeFiles:
             if not path.is_file():
                 raise ValueError(f"{path} does not exist; expected a table of {what}")
 
+    def refuse_without_pairs(self) -> None:
+        """One sentence where a run of links would not know what it is asked."""
+        if self.pairs is None:
+            raise ValueError(
+                f"{self.name} name no pairs of nodes, and this run answers about links; give a table of pairs "
+                "(--pairs, in Python NodeFiles(..., pairs=...))"
+            )
+
     def checksum(self) -> str:
         """Of the content of all, and of what is said about them."""
         said = [self.id, self.source, self.target, self.directed]
@@ -161,10 +169,7 @@ def _with_links(
     graphs, target = read.labelled.graphs, next(iter(recipe.targets), None)
     if files.pairs is None:
         if trained:
-            raise ValueError(
-                f"{files.name} name no pairs of nodes, and this run answers about links; give a table of pairs (--pairs, "
-                "in Python NodeFiles(..., pairs=...))"
-            )
+            files.refuse_without_pairs()
         refuse_target(recipe.targets, f"{files.edges} without a table of pairs")
         try:
             linked, labels = linked_by_edges(graphs)

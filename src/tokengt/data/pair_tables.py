@@ -67,8 +67,9 @@ def _labels(rows: TableRows, target: str | None) -> Float64[Tensor, "links 1"]:
     for place, text in enumerate(rows.columns[target]):
         try:
             values.append(cells.binary(text))
-        except cells.BadCell as error:
-            raise ValueError(f"{rows.where(place)}: column {target!r} {error}: link or not") from None
+        except cells.BadCell:
+            told = f"{rows.where(place)}: column {target!r} is {cells.shown(text)}"
+            raise ValueError(f"{told}; expected 1 or 0: link or not") from None
     labels = torch.tensor(values, dtype=torch.float64)[:, None]
     if bool(labels.isnan().all()):
         raise ValueError(f"{rows.table.path}: target {target!r} has no label; expected one in some rows")

@@ -5,8 +5,8 @@ edges are in no token, message or fact of the step; the edges of all other folds
 link is read, and never at once. Where no training pair is an edge (PyG's ``disjoint_train_ratio``), all are asked
 about in every epoch.
 
-Where the source lists positives alone, every step draws pairs that are not joined as its negatives. They are a function
-of seed, epoch and graph, and know nothing of the pairs that validate and test: one of them may be drawn.
+Where the training part lists positives alone, every step draws pairs that are not joined as its negatives. They are a
+function of seed, epoch and graph, and know nothing of the pairs that validate and test: one of them may be drawn.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.draws import chain
-from tokengt.links import NonLinks, is_directed, joined, without_edges_of
+from tokengt.links import NonLinks, joined, non_links, without_edges_of
 from tokengt.ragged import Segments, interleave
 
 Ready = Callable[[GraphBatch], GraphBatch]
@@ -73,7 +73,7 @@ class LinkSteps:
     Args:
         graphs: all graphs on the CPU, without the edges of pairs that validate or test, asked about the training pairs.
         targets: the label of each of them.
-        draws: whether negatives are drawn, because the source lists none.
+        draws: whether negatives are drawn, because the training part lists none.
         config: folds and negatives.
         seed: of the folds and of all draws.
         ready: what is worked out of the graphs of a fold once, such as the facts that the model asks for.
@@ -131,8 +131,7 @@ class LinkSteps:
     def _non_links(self) -> NonLinks:
         """The pairs that training may take for no links: those that it does not know to be joined."""
         linked = self.graphs.link_index[:, self.targets[:, 0] != 0]
-        known = torch.cat([self.graphs.edge_index, linked], 1)
-        return NonLinks.of(self.graphs.nodes, known, is_directed(self.graphs)).to(self.device)
+        return non_links(self.graphs, linked).to(self.device)
 
     @cached_property
     def _made(self) -> dict[int, _Fold]:
@@ -173,7 +172,7 @@ def link_steps(
     own = rows if drawn is None else rows[drawn[rows] < 0]
     lengths = torch.bincount(graphs.links.ids[own], minlength=len(graphs))
     asked = graphs.with_links(Segments.from_lengths(lengths), graphs.link_index[:, own])
-    steps = LinkSteps(asked, targets[own], drawn is not None, config, seed)
+    steps = LinkSteps(asked, targets[own], not bool((targets[own] == 0).any()), config, seed)
     for number in range(steps.folds):
         hidden = asked.link_index[:, steps.fold_of == number]
         if not without_edges_of(asked, hidden).num_edges:

@@ -140,7 +140,7 @@ def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path,
         before = _chosen_before(out, request, store) if request.resume else None
         name = before or chosen_preset(store, request)
         if before is None and name in NODE_PRESETS:
-            say(f"all labels are those of the nodes of one graph: the model is the preset {name}")
+            say(f"all labels are those of the {store.manifest.level}s of one graph: the model is the preset {name}")
         if before is None and name in PRETRAINED:
             say(f"training begins with the weights of {name}, which come with the package; the preset small does not")
     if name in PRETRAINED and not knows_molecules(store):
@@ -181,21 +181,22 @@ def _chosen_before(out: Path, request: TrainRequest, store: Store) -> str | None
 
 
 def chosen_preset(store: Store, request: TrainRequest) -> str:
-    """What a person means who names none: a model for nodes where all are in one graph, else pre-trained weights.
+    """What a person means who names none: a model for nodes or links of one graph, else pre-trained weights.
 
     Those know molecules without explicit hydrogens, and the model as it is but for its head.
     """
-    if _nodes_of_one_graph(store):
+    if _rows_of_one_graph(store):
         tokens = store.graphs.num_nodes + store.graphs.num_edges // 2
         return NODES if tokens > MOST_EXACT else NODES_EXACT
     changed = any(not path.startswith(KEEPS_WEIGHTS) for path in request.model_settings)
     return _TRAINED if knows_molecules(store) and not changed else DEFAULT_PRESET
 
 
-def _nodes_of_one_graph(store: Store) -> bool:
+def _rows_of_one_graph(store: Store) -> bool:
+    """Whether all labels are of nodes or links of one graph, which is no molecule."""
     graphs = store.graphs
     plain = graphs.order == 2 and not graphs.hyperedges.total
-    return len(store) == 1 and store.manifest.level == "node" and plain and not store.is_molecules
+    return len(store) == 1 and store.manifest.level in ("node", "link") and plain and not store.is_molecules
 
 
 def knows_molecules(store: Store) -> bool:
