@@ -16,6 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tokengt.experiments.asymptotics_picture import draw_costs
+from tokengt.experiments.capacity import CapacityConfig
+from tokengt.experiments.capacity_picture import draw_capacity
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -260,8 +262,21 @@ def asymptotics() -> Figure:
     return figure
 
 
+def capacity() -> Figure:
+    config = CapacityConfig()
+    folder = ROOT / "results/capacity/cells"
+    cells = [
+        {"dim": dim, "nodes": size, **json.loads((folder / f"{dim}-{size}.json").read_text())["found"]}
+        for dim in config.dims
+        for size in config.sizes
+    ]
+    figure: Figure = draw_capacity(cells, config.edges)
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
-    each.__name__: each for each in (moleculenet, basis, asymptotics, hypergraphs, separation, speed, step, favor)
+    each.__name__: each
+    for each in (moleculenet, basis, asymptotics, hypergraphs, capacity, separation, speed, step, favor)
 }
 
 
