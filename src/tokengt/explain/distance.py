@@ -18,7 +18,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.explain.walking import Measure, graphs_of, walk, with_maps
 from tokengt.interop.pyg import as_batch
-from tokengt.models.tokengt.tokens import TokenBatch, TokenKind
+from tokengt.models.tokengt.token_batch import TokenBatch, TokenKind
 from tokengt.ragged import segment_sum
 from tokengt.structure.distances import LONGEST, hop_distances
 

@@ -14,7 +14,7 @@ from tokengt.interop.pyg import as_batch
 from tokengt.models.contract import Model
 from tokengt.models.passes import evaluating
 from tokengt.models.tokengt.model import TokenGT
-from tokengt.models.tokengt.tokens import TokenBatch
+from tokengt.models.tokengt.token_batch import TokenBatch
 from tokengt.ragged import Bucket, into_buckets
 
 # How many weights are written out at once: 32 MiB in float64.

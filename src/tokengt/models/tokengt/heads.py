@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.level import Level
 from tokengt.models.common import check_symmetric, pair_rows, row_states
-from tokengt.models.tokengt.tokens import TokenBatch
+from tokengt.models.tokengt.token_batch import TokenBatch
 from tokengt.tracing import eager_only
 from tokengt.validation import INTEGERS
 
