@@ -47,6 +47,7 @@ def why_not(model: Model, parts: Parts, fabric: Any) -> str | None:
         ),
         "the weights lie in pieces on several GPUs": any(hasattr(p, "device_mesh") for p in model.parameters()),
         "there is nothing to train on": not len(parts.train.places),
+        "the links that steps ask about differ in number": parts.links is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
