@@ -287,6 +287,13 @@ class GraphBatch:
     def with_graph_features(self, features: Float[Tensor, "graphs _"]) -> "GraphBatch":
         return replace(self, graph_features=features)
 
+    def with_node_features(self, features: Shaped[Tensor, "nodes _"]) -> "GraphBatch":
+        """The same graphs with other features of their nodes, such as some that are hidden.
+
+        Facts are kept, bounds of categories among them: on a GPU the host would have to wait for new ones.
+        """
+        return self._changed({"node_features": features})
+
     def _fact(self, name: str) -> Fact | None:
         fact = self.facts.get(name)
         return fact if fact is not None and fact.holds_in(self) else None

@@ -14,6 +14,7 @@ from tokengt.cli import (
     explaining,
     models,
     naming,
+    pretraining,
     reading,
     reproducing,
     running,
@@ -25,6 +26,7 @@ from tokengt.cli.parsing import Parser, one_line
 # What each verb that can go on is told to go on with, when a person stops it.
 _GOES_ON = {
     "prepare": "the same command goes on where it was",
+    "pretrain": "the same command goes on where it was",
     "predict": "the same command goes on where it was",
     "embed": "the same command goes on where it was",
     "compare": "the same command goes on where it was",
@@ -105,6 +107,18 @@ def _parser() -> Parser:
     parser = Parser(prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules.")
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
-    for room in (running, comparing, reading, explaining, serving, naming, models, verifying, reproducing, benching):
+    for room in (
+        running,
+        pretraining,
+        comparing,
+        reading,
+        explaining,
+        serving,
+        naming,
+        models,
+        verifying,
+        reproducing,
+        benching,
+    ):
         room.add_verbs(verbs)
     return parser
