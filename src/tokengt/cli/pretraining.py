@@ -66,6 +66,13 @@ def add_verbs(verbs: Any) -> None:
         action="store_true",
         help="make the store at --out and stop: a machine without RDKit can train from it",
     )
+    data.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help="with --prepare-only: stop describing after so many and keep what there is, an even sample; the same "
+        "command goes on later",
+    )
     verb.set_defaults(run=_pretrain)
 
 
@@ -82,9 +89,11 @@ def _pretrain(options: argparse.Namespace) -> int:
     if options.prepare_only:
         from tokengt.workflow.pretraining import prepare_pretraining
 
-        manifest = prepare_pretraining(options.molecules, options.out, **data)
+        manifest = prepare_pretraining(options.molecules, options.out, minutes=options.minutes, **data)
         print(f"{options.out}: {manifest.count:,} molecules, {manifest.excluded:,} left out as excluded")
         return 0
+    if options.minutes is not None:
+        raise ValueError("--minutes limits how long molecules are described; expected it with --prepare-only")
     from tokengt.workflow.pretraining import pretrain
 
     settings = named_values(options.set)

@@ -24,6 +24,8 @@ def card(manifest: Manifest, summary: Mapping[str, Any]) -> str:
         for name, value in summary["valid"].items()
         if name in _MEANINGS
     ]
+    if manifest.left:
+        rows += ["", f"{manifest.left:,} more molecules of these sources were not looked at: the time was over."]
     names = ", ".join(manifest.excluded_names) or "nothing"
     return "\n".join(
         [

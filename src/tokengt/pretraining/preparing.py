@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -70,8 +71,13 @@ class Wish:
             raise ValueError(f"described is {self.described}; expected 0 or more")
 
 
-def prepare(wish: Wish, out: Path, *, workers: int | None = None, quiet: bool = False) -> Manifest:
+def prepare(
+    wish: Wish, out: Path, *, workers: int | None = None, minutes: float | None = None, quiet: bool = False
+) -> Manifest:
     """Make the store ``out``; one that was made from the same sources is opened as it is.
+
+    With ``minutes``, the store is made of what was described by then, which is an even sample of all sources; the same
+    call later goes on from there and makes a larger one.
 
     Raises:
         ValueError: one sentence: a source cannot be read, or the folder holds something else.
@@ -81,18 +87,22 @@ def prepare(wish: Wish, out: Path, *, workers: int | None = None, quiet: bool = 
     excluded = Excluded.of(texts, wish.exclude)
     mark = _mark(wish, sources, excluded)
     with folder_lock(out, lambda: _refuse_taken(out)):
-        if is_store(out):
-            return _same(out, mark)
+        before = _same(out, mark) if is_store(out) else None
+        if before is not None and not before.left:
+            return before
         _claim(out, mark)
         pieces = out / PIECES
         jobs = list(_jobs(wish, sources, excluded))
-        _work(jobs, pieces, workers or os.cpu_count() or 1, quiet)
+        _work(jobs, pieces, workers or os.cpu_count() or 1, minutes, quiet)
         manifest = _merge(out, pieces, jobs, sources, wish, excluded, mark)
-        shutil.rmtree(pieces)
+        if not manifest.left:
+            # Only now: the same command goes on from pieces that are there.
+            shutil.rmtree(pieces)
     for origin in manifest.origins:
+        later = f", {origin.left:,} not looked at: the same command goes on with them" if origin.left else ""
         say(
             f"{origin.name}: {origin.kept:,} molecules, {origin.excluded:,} left out because they stand in "
-            f"{', '.join(wish.exclude) or 'nothing'}, {origin.refused:,} unreadable or too large",
+            f"{', '.join(wish.exclude) or 'nothing'}, {origin.refused:,} unreadable or too large{later}",
             not quiet,
         )
     return manifest
@@ -156,18 +166,26 @@ def _jobs(wish: Wish, sources: Sequence[Source], excluded: Excluded) -> Iterator
         first += len(source.texts)
 
 
-def _work(jobs: Sequence[Job], folder: Path, workers: int, quiet: bool) -> None:
-    """Every piece that is not there yet, written whole when it is done."""
+def _work(jobs: Sequence[Job], folder: Path, workers: int, minutes: float | None, quiet: bool) -> None:
+    """Every piece that is not there yet, written whole when it is done; those of the first minutes where there is a
+    limit, but one at least."""
     folder.mkdir(exist_ok=True)
-    left = [number for number in range(len(jobs)) if not _piece(folder, number).is_file()]
+    # In a random order, always the same one: whatever is done when the time is over is an even sample.
+    order = np.random.default_rng(0).permutation(len(jobs)).tolist()
+    left = [number for number in order if not _piece(folder, number).is_file()]
     total = sum(len(job.texts) for job in jobs)
     done = total - sum(len(jobs[number].texts) for number in left)
+    end = time.monotonic() + 60 * minutes if minutes is not None else None
+    if done and minutes == 0:  # Whoever wants no more work wants a store of what there is.
+        return
     with progress_bar(total, "molecules", "describing molecules", done=done, shown=not quiet) as tick:
         for number, arrays in _described(jobs, left, workers):
             buffer = io.BytesIO()
             np.savez(buffer, **arrays)  # type: ignore[arg-type]
             write_whole(_piece(folder, number), buffer.getvalue())
             tick(len(jobs[number].texts))
+            if end is not None and time.monotonic() > end:
+                break
 
 
 def _described(jobs: Sequence[Job], left: Sequence[int], workers: int) -> Iterator[tuple[int, Arrays]]:
@@ -201,8 +219,9 @@ def _merge(
     mark: dict[str, Any],
 ) -> Manifest:
     """All pieces as one store."""
-    parts = [_read(_piece(folder, number)) for number in range(len(jobs))]
-    kept, origins = _kept(parts, jobs, sources)
+    read = [_read(file) if (file := _piece(folder, number)).is_file() else None for number in range(len(jobs))]
+    kept, origins = _kept(read, jobs, sources)
+    parts = [part for part in read if part is not None]
     if not any(origin.kept for origin in origins):
         raise ValueError(f"no molecule is left of {', '.join(wish.sources)}; expected one at least")
     values = np.concatenate([part["descriptors"] for part in parts])
@@ -251,23 +270,31 @@ def _read(file: Path) -> Arrays:
 
 
 def _kept(
-    parts: Sequence[Arrays], jobs: Sequence[Job], sources: Sequence[Source]
+    parts: Sequence[Arrays | None], jobs: Sequence[Job], sources: Sequence[Source]
 ) -> tuple[list[NDArray[np.int64]], tuple[Origin, ...]]:
-    """For every source the places of the molecules that are kept, and how many there are."""
+    """For every source the places of the molecules that are kept, and how many there are; None for what is not done."""
     kept, origins, number = [], [], 0
     for source in sources:
-        places, start, left_out = [np.zeros(0, np.int64)], 0, np.zeros(2, np.int64)
+        places, start, left_out, left = [np.zeros(0, np.int64)], 0, np.zeros(2, np.int64), 0
         while start < len(source.texts):
-            places.append(parts[number]["kept"] + start)
-            left_out += parts[number]["left_out"]
-            start, number = start + len(jobs[number].texts), number + 1
+            part, count = parts[number], len(jobs[number].texts)
+            if part is None:
+                left += count
+            else:
+                places.append(part["kept"] + start)
+                left_out += part["left_out"]
+            start, number = start + count, number + 1
         kept.append(np.concatenate(places))
-        origins.append(Origin(source.name, len(kept[-1]), *left_out.tolist()))
+        excluded, refused = left_out.tolist()
+        origins.append(Origin(source.name, len(kept[-1]), excluded, refused, left))
     return kept, tuple(origins)
 
 
 def _joined(
-    tables: Sequence[NDArray[Any]], names: Sequence[tuple[str, ...]], kept: Sequence[NDArray[np.int64]], blank: float
+    tables: Sequence[NDArray[Any]],
+    names: Sequence[tuple[str, ...]],
+    kept: Sequence[NDArray[np.int64]],
+    blank: float | int,
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
     """Tables of different columns one below the other, ``blank`` where a source does not have a column."""
     columns = tuple(dict.fromkeys(name for some in names for name in some))

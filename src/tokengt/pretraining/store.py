@@ -28,12 +28,13 @@ FORMAT = "tokengt-pretraining-1"
 
 @dataclass(frozen=True)
 class Origin:
-    """What became of one source: so many molecules kept, excluded, and refused (unreadable or too large)."""
+    """What became of one source: so many molecules kept, excluded, refused (unreadable or too large), not looked at."""
 
     name: str
     kept: int
     excluded: int
     refused: int
+    left: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class Manifest:
     @property
     def excluded(self) -> int:
         return sum(origin.excluded for origin in self.origins)
+
+    @property
+    def left(self) -> int:
+        """Molecules that were not looked at, because the time was over."""
+        return sum(origin.left for origin in self.origins)
 
 
 def is_store(folder: Path) -> bool:

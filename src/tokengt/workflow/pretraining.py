@@ -23,6 +23,7 @@ def prepare_pretraining(
     smiles: str | None = None,
     max_atoms: int = 100,
     workers: int | None = None,
+    minutes: float | None = None,
     quiet: bool = False,
 ) -> Manifest:
     """Make a store of pre-training data, from which a machine without RDKit can train; returns what it holds.
@@ -38,6 +39,7 @@ def prepare_pretraining(
         smiles: the column of SMILES in files that do not call it so.
         max_atoms: larger molecules are left out.
         workers: processes; None for all cores.
+        minutes: make the store of what was described by then; the same call later goes on and makes a larger one.
         quiet: say nothing.
     """
     wish = Wish(
@@ -48,7 +50,7 @@ def prepare_pretraining(
         smiles,
         max_atoms,
     )
-    return prepare(wish, Path(out), workers=workers, quiet=quiet)
+    return prepare(wish, Path(out), workers=workers, minutes=minutes, quiet=quiet)
 
 
 def pretrain(
