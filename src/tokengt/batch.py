@@ -292,7 +292,12 @@ class GraphBatch:
 
         Facts are kept, bounds of categories among them: on a GPU the host would have to wait for new ones.
         """
-        return self._changed({"node_features": features})
+        name = "node_features"
+        known = self._fact(_bounds(name))
+        facts = {**self.facts}
+        if isinstance(known, CategoryBounds):
+            facts[_bounds(name)] = known.moved({name: features})
+        return replace(self, node_features=features, facts=facts)
 
     def _fact(self, name: str) -> Fact | None:
         fact = self.facts.get(name)

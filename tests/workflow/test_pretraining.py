@@ -5,11 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
+from tests.training.forced import force
+from tests.workflow.small import EXACT
+from tokengt import GraphBatch
 from tokengt.cli import main
+from tokengt.models.tokengt.masking import MaskedAtoms
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.pretraining import run
 from tokengt.pretraining.store import KEYS
+from tokengt.training.recorded import RecordedSteps
 from tokengt.training.start import Start
 from tokengt.workflow.fitting import TrainOptions, finetune
 from tokengt.workflow.pretraining import prepare_pretraining, pretrain
@@ -80,6 +86,37 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
         assert (out / name).read_bytes() == (trained / name).read_bytes(), name
     # A finished one has nothing left to do.
     assert pretrain(store, out, **wishes)["best_epoch"] == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tiled", [False, True], ids=["segments", "tiles"])
+def test_recorded_steps_are_the_plain_ones(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiled: bool
+) -> None:
+    """As a GPU records them: batches are filled up with graphs that must count nothing, hidden atoms included."""
+    usual = MaskedAtoms.hidden
+
+    def by_place(self: MaskedAtoms, batch: GraphBatch, draw: int = 0) -> Tensor:
+        training, self.training = self.training, False
+        hidden = usual(self, batch, draw)
+        self.training = training
+        return hidden
+
+    # Draws of training depend on how many graphs fill up.
+    monkeypatch.setattr(MaskedAtoms, "hidden", by_place)
+    settings = {**_TINY, **{name: value for name, value in EXACT.items() if name.startswith("model.")}}
+    settings |= {"training.precision": "float64", "training.epochs": 2, "training.batch_size": 7}
+    wishes = {"settings": settings, "device": "cpu", "quiet": True}
+    plain = pretrain(store, tmp_path / "plain", **wishes)  # type: ignore[arg-type]
+    force(monkeypatch, tiled=tiled)
+    runs: list[int] = []
+    steps = RecordedSteps.run
+    monkeypatch.setattr(RecordedSteps, "run", lambda *given: runs.append(1) or steps(*given))
+    fast = pretrain(store, tmp_path / "fast", **wishes)  # type: ignore[arg-type]
+    assert len(runs) == 2
+    assert fast["valid"] == pytest.approx(plain["valid"], rel=1e-6)
+    ours, theirs = (TokenGT.from_pretrained(tmp_path / name).state_dict() for name in ("fast", "plain"))
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=1e-6, atol=1e-8)
 
 
 def test_fine_tuning_begins_with_its_weights(trained: Path, tmp_path: Path) -> None:

@@ -136,7 +136,8 @@ class Objectives:
         self, output: Float[Tensor, "rows out"], targets: Float[Tensor, "rows columns"]
     ) -> dict[str, Float[Tensor, " rows"]]:
         """The summed loss of each objective for every row; 0 where a label is missing, and for rows that fill up."""
-        output = output.float()
+        # A sum over many labels needs more digits than half precision has.
+        output = output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
         own = ~torch.isnan(targets[:, :1])
         # For rows that fill up, codes of missing labels.
         cells = self.layout.cells(torch.where(own, targets, float(MISSING)).float())
@@ -171,7 +172,7 @@ class Objectives:
         error = torch.where(relation == BELOW, error.clamp(min=0), error)
         error = torch.where(relation == ABOVE, error.clamp(max=0), error)
         return {
-            "active": _yes_no(outputs["active"], active.float(), active != UNKNOWN),
+            "active": _yes_no(outputs["active"], active, active != UNKNOWN),
             "values": _error(error, code != MISSING),
         }
 
@@ -194,7 +195,7 @@ class Objectives:
 
 def _yes_no(logits: Tensor, labels: Tensor, known: Bool[Tensor, "rows labels"]) -> Float[Tensor, "rows labels"]:
     """Cross entropy in nats, 0 where no label is known."""
-    logits, labels = torch.where(known, logits, 0), torch.where(known, labels, 0)
+    logits, labels = torch.where(known, logits, 0), torch.where(known, labels, 0).to(logits.dtype)
     return torch.where(known, F.binary_cross_entropy_with_logits(logits, labels, reduction="none"), 0)
 
 

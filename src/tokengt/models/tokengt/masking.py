@@ -59,11 +59,11 @@ class MaskedAtoms(Model):
         read = tokens.values.index_select(0, rows) if rows is not None else head.read(tokens)
         guesses = torch.split(self.guess(tokens.nodes), list(self.categories), 1)
         losses = [
-            F.cross_entropy(guess.float(), truth, reduction="none")
+            F.cross_entropy(guess, truth, reduction="none")
             for guess, truth in zip(guesses, features.long().unbind(1), strict=True)
         ]
         lost = torch.where(hidden, torch.stack(losses).mean(0), 0)
-        return torch.cat([head(read, shown).float(), segment_sum(lost[:, None], batch.nodes)], 1)
+        return torch.cat([head(read, shown), segment_sum(lost[:, None], batch.nodes)], 1)
 
     def hidden(self, batch: GraphBatch, draw: int = 0) -> Bool[Tensor, " nodes"]:
         """Which nodes are hidden: drawn from torch's generator in training, else by their place in their graph."""
