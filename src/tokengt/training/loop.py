@@ -27,6 +27,7 @@ from tokengt.draws import chain_of, seed_generators
 from tokengt.models.contract import Model
 from tokengt.training.config import TrainingConfig
 from tokengt.training.memory import settle_memory
+from tokengt.training.objective import Objective
 from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, rate_groups, set_rate
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, Enveloped, deterministic, shards_weights, summed
@@ -61,7 +62,7 @@ class Trainer:
         fabric: Any,
         model: Model,
         parts: Parts,
-        task: Task,
+        task: Task | Objective,
         config: TrainingConfig,
         *,
         seed: int = 0,
