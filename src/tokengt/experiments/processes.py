@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import IO, Generic, TypeVar
 Job = TypeVar("Job")
 # How many seconds work that is told to stop may take to write down where it is.
 _PATIENCE = 60.0
+# Seconds between two looks at work.
+_PAUSE = 0.1
 _MPS = "nvidia-cuda-mps-control"
 
 
@@ -77,6 +79,22 @@ def started(module: str, job: Job, order: str, log: Path, environment: Mapping[s
     return Work(job, process, written, time.monotonic())
 
 
+def as_ended(at_work: list[Work[Job]], start: Callable[[], bool]) -> Iterator[Work[Job]]:
+    """Work in the order of its ends, until none is left; whatever still runs is stopped when the caller fails.
+
+    ``start`` puts more into ``at_work`` as far as there is room, and says whether some still waits.
+    """
+    try:
+        while start() or at_work:
+            for work in [each for each in at_work if each.has_ended]:
+                at_work.remove(work)
+                yield work
+            if at_work:
+                time.sleep(_PAUSE)
+    finally:
+        stop(at_work)
+
+
 def stop(works: Sequence[Work[Job]]) -> None:
     """Work whose input ends writes down where it is, and ends."""
     for work in works:
@@ -92,9 +110,14 @@ def stop(works: Sequence[Work[Job]]) -> None:
         work.problem()
 
 
-def side_by_side(at_once: int) -> dict[str, str]:
-    """What is added to the environment where several work at once: one thread each, or they would wait for others'."""
-    return {"OMP_NUM_THREADS": "1"} if at_once > 1 else {}
+@contextmanager
+def side_by_side(at_once: int, device: str) -> Iterator[dict[str, str]]:
+    """What is added to the environment of processes of which several work at once; nothing where it is one.
+
+    One thread each, or they would wait for each other's; and on a GPU NVIDIA's MPS (:func:`shared_gpu`).
+    """
+    with shared_gpu(at_once > 1 and device == "cuda") as environment:
+        yield {"OMP_NUM_THREADS": "1", **environment} if at_once > 1 else {}
 
 
 @contextmanager
