@@ -1,6 +1,7 @@
 """A table small enough for a test: forty molecules, tiny models, two epochs, trainings in the test's own process."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def here(patch: pytest.MonkeyPatch) -> list[str]:
     """Have trainings run in this process instead of their own; their names, as they are begun."""
     begun: list[str] = []
 
-    def started(plan: Plan, job: Job) -> Any:
+    def started(plan: Plan, job: Job, environment: Mapping[str, str]) -> Any:
         begun.append(job.name)
         problem = None
         try:

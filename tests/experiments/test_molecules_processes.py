@@ -47,7 +47,7 @@ def test_a_training_whose_asker_is_gone_writes_down_where_it_is_and_goes_on(stor
     """Its input ends, as when the process that asked for it was killed. The next call takes up its epochs and time."""
     plan = opened(small_config(store, "gin", minutes=0.5, screen=0.1, settings=LONG), tmp_path)
     job = plan.screens(GIN)[0]
-    training = begun(plan, job)
+    training = begun(plan, job, {})
     wait_for(lambda: len(epochs(plan, job)) > 2)
     stop([training])
     assert training.process.returncode == 130
@@ -56,7 +56,7 @@ def test_a_training_whose_asker_is_gone_writes_down_where_it_is_and_goes_on(stor
     assert list(plan.folder(job).glob("checkpoints/*.safetensors"))
     assert plan.train(job).epochs == len(epochs(plan, job)) > len(before)
     assert epochs(plan, job) == list(range(1, len(epochs(plan, job)) + 1))
-    again = begun(plan, job)  # A finished one has nothing left to do.
+    again = begun(plan, job, {})  # A finished one has nothing left to do.
     wait_for(lambda: again.has_ended)
     assert again.problem() is None
     assert not plan.folder(job).with_suffix(".log").exists()
@@ -65,11 +65,11 @@ def test_a_training_whose_asker_is_gone_writes_down_where_it_is_and_goes_on(stor
 def test_a_training_that_fails_says_why_in_one_sentence(store: Path, tmp_path: Path) -> None:
     """Its own sentence, or the last line that it wrote where it was ended by force."""
     plan = opened(small_config(store, "gin", settings={"gin:model.dropout": "1.5"}), tmp_path)
-    failing = begun(plan, plan.screens(GIN)[0])
+    failing = begun(plan, plan.screens(GIN)[0], {})
     wait_for(lambda: failing.has_ended)
     assert failing.problem() == "dropout is 1.5; expected 0 or more and below 1"
     plan = opened(small_config(store, "gin", settings=LONG), tmp_path / "killed")
-    killed = begun(plan, plan.screens(GIN)[0])
+    killed = begun(plan, plan.screens(GIN)[0], {})
     killed.process.kill()
     wait_for(lambda: killed.has_ended)
     assert str(killed.problem()).startswith("the training ended with status -9: ")

@@ -30,7 +30,7 @@ from tokengt import (
 from tokengt.config import from_dict, to_dict
 from tokengt.models.contract import check_sizes
 from tokengt.models.tokengt.proof_heads import PATTERNS
-from tokengt.models.tokengt.tokens import TokenBatch, TokenKind
+from tokengt.models.tokengt.token_batch import TokenBatch, TokenKind
 from tokengt.theory.basis import normalise_rows, weight_basis_on
 
 effects = Effects(ProofHeads)

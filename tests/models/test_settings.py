@@ -37,7 +37,8 @@ from tokengt.config import kinds_of
 from tokengt.models.kinds import KINDS
 from tokengt.models.tokengt.guard import Domain
 from tokengt.models.tokengt.identifiers import Identifiers, identify
-from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer
+from tokengt.models.tokengt.token_batch import TokenBatch
+from tokengt.models.tokengt.tokens import Tokenizer
 
 KINDS_OF_IDS = kinds_of(IdentifierConfig)
 effects = Effects(TokenGTConfig, Domain, TokensConfig, FeatureSpec, HeadConfig, *KINDS_OF_IDS.values())

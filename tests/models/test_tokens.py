@@ -9,7 +9,8 @@ from tests.graphs import graphs, hypergraph, random_graph, tokens_config
 from tokengt import FeatureSpec, Graph, GraphBatch, LaplacianIds, NoIds, TokensConfig
 from tokengt.models.features import multi_hot
 from tokengt.models.tokengt.identifiers import Identifiers, identifiers_of_kind, identify
-from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokenKind
+from tokengt.models.tokengt.token_batch import TokenBatch, TokenKind
+from tokengt.models.tokengt.tokens import Tokenizer
 from tokengt.structure.laplacian import laplacian_fact
 from tokengt.structure.patterns import bell_number, growth_strings
 from tokengt.structure.tuples import equality_patterns, merge_directions, with_merged_edges

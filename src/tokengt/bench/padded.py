@@ -11,7 +11,7 @@ from tokengt.batch import GraphBatch
 from tokengt.block import Block
 from tokengt.models.tokengt.identifiers import identify
 from tokengt.models.tokengt.model import TokenGT
-from tokengt.models.tokengt.tokens import TokenBatch
+from tokengt.models.tokengt.token_batch import TokenBatch
 from tokengt.tracing import eager_only
 
 

@@ -19,7 +19,7 @@ from typing import IO, Generic, TypeVar
 Job = TypeVar("Job")
 # How many seconds work that is told to stop may take to write down where it is.
 _PATIENCE = 60.0
-# Seconds between two looks at the work.
+# Seconds between two looks at work.
 _PAUSE = 0.1
 _MPS = "nvidia-cuda-mps-control"
 
@@ -79,6 +79,22 @@ def started(module: str, job: Job, order: str, log: Path, environment: Mapping[s
     return Work(job, process, written, time.monotonic())
 
 
+def as_ended(at_work: list[Work[Job]], start: Callable[[], bool]) -> Iterator[Work[Job]]:
+    """Work in the order of its ends, until none is left; whatever still runs is stopped when the caller fails.
+
+    ``start`` puts more into ``at_work`` as far as there is room, and says whether some still waits.
+    """
+    try:
+        while start() or at_work:
+            for work in [each for each in at_work if each.has_ended]:
+                at_work.remove(work)
+                yield work
+            if at_work:
+                time.sleep(_PAUSE)
+    finally:
+        stop(at_work)
+
+
 def stop(works: Sequence[Work[Job]]) -> None:
     """Work whose input ends writes down where it is, and ends."""
     for work in works:
@@ -94,33 +110,14 @@ def stop(works: Sequence[Work[Job]]) -> None:
         work.problem()
 
 
-def worked_off(
-    jobs: Sequence[Job],
-    at_once: int,
-    begin: Callable[[Job], Work[Job]],
-    end: Callable[[Work[Job], int], None],
-) -> None:
-    """Do the jobs in their order, at most so many at a time; ``end`` is told of each, and how many are left.
+@contextmanager
+def side_by_side(at_once: int, device: str) -> Iterator[dict[str, str]]:
+    """What is added to the environment of processes of which several work at once; nothing where it is one.
 
-    However this ends, no work is left behind: what is under way then is told to stop.
+    One thread each, or they would wait for each other's; and on a GPU NVIDIA's MPS (:func:`shared_gpu`).
     """
-    waiting, at_work = list(jobs), list[Work[Job]]()
-    try:
-        while waiting or at_work:
-            while waiting and len(at_work) < at_once:
-                at_work.append(begin(waiting.pop(0)))
-            for work in [each for each in at_work if each.has_ended]:
-                at_work.remove(work)
-                end(work, len(waiting) + len(at_work))
-            if at_work:
-                time.sleep(_PAUSE)
-    finally:
-        stop(at_work)
-
-
-def side_by_side(at_once: int) -> dict[str, str]:
-    """What is added to the environment where several work at once: one thread each, or they would wait for others'."""
-    return {"OMP_NUM_THREADS": "1"} if at_once > 1 else {}
+    with shared_gpu(at_once > 1 and device == "cuda") as environment:
+        yield {"OMP_NUM_THREADS": "1", **environment} if at_once > 1 else {}
 
 
 @contextmanager

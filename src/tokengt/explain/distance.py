@@ -18,7 +18,7 @@ from torch import Tensor
 from tokengt.batch import GraphBatch
 from tokengt.explain.walking import Measure, graphs_of, walk, with_maps
 from tokengt.interop.pyg import as_batch
-from tokengt.models.tokengt.tokens import TokenBatch, TokenKind
+from tokengt.models.tokengt.token_batch import TokenBatch, TokenKind
 from tokengt.ragged import segment_sum
 from tokengt.structure.distances import LONGEST, hop_distances
 
@@ -46,6 +46,11 @@ class Distances:
     def mean(self) -> NDArray[np.float64]:
         """Over graphs: [layers, heads]; NaN if there are none."""
         return self.hops.mean(0) if len(self.hops) else np.full(self.hops.shape[1:], np.nan)
+
+    def _repr_html_(self) -> str:
+        from tokengt.explain.pictures import as_html, plot_attention_distance
+
+        return as_html(plot_attention_distance(self.mean))
 
 
 def attention_distance(model: Any, batch: Any) -> NDArray[np.float64]:

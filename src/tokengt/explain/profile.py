@@ -39,7 +39,8 @@ from tokengt.batch import GraphBatch
 from tokengt.explain.patterns import Column, column_places, key_columns, pattern_columns
 from tokengt.explain.walking import Measure, walk, with_maps
 from tokengt.interop.pyg import as_batch
-from tokengt.models.tokengt.tokens import TokenBatch, TokensConfig
+from tokengt.models.tokengt.token_batch import TokenBatch
+from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.theory.basis import token_patterns
 from tokengt.theory.tuples import pattern_places
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokengt.batch import GraphBatch
 from tokengt.interop.pyg import as_batch
 from tokengt.models.tokengt.model import TokenGT
-from tokengt.models.tokengt.tokens import TokenBatch
+from tokengt.models.tokengt.token_batch import TokenBatch
 from tokengt.structure.tuples import merge_directions
 
 GRAPH, NULL, NODE, EDGE = "graph", "null", "node", "edge"

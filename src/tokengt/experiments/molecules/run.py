@@ -4,7 +4,6 @@
 was. A system that fails costs its own line alone.
 """
 
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,14 +12,14 @@ from tokengt.experiments.cells import Say, silent
 from tokengt.experiments.molecules.plan import Job, MoleculesConfig, Plan
 from tokengt.experiments.molecules.processes import Training, begun
 from tokengt.experiments.molecules.report import write_table
-from tokengt.experiments.processes import stop
+from tokengt.experiments.processes import as_ended, side_by_side
 from tokengt.experiments.tables import TableRow
 from tokengt.files import folder_lock, remove_empty
 from tokengt.presets import PRESETS
 from tokengt.workflow.comparing_cells import Cell
 
-# Seconds between two looks at the trainings; and how long one takes beside its minutes, until the first has ended.
-_PAUSE, _BESIDE = 0.2, 10.0
+# How many seconds a training takes beside its minutes, until the first has ended.
+_BESIDE = 10.0
 
 
 def run_molecules(config: MoleculesConfig, out: Path, progress: Say | None = None) -> list[TableRow]:
@@ -30,7 +29,8 @@ def run_molecules(config: MoleculesConfig, out: Path, progress: Say | None = Non
         try:
             plan = Plan(config, home, config.benchmark.opened(data, home / "store"))
             _compute_facts(plan)
-            return write_table(plan, Trainings(plan, progress or silent).run(), out)
+            with side_by_side(config.at_once, plan.cells.common.where.resolved) as environment:
+                return write_table(plan, Trainings(plan, environment, progress or silent).run(), out)
         finally:
             remove_empty(*reversed(made))
 
@@ -55,8 +55,8 @@ def _compute_facts(plan: Plan) -> None:
 class Trainings:
     """All trainings of a plan: at most so many at a time, each as soon as what it needs has ended."""
 
-    def __init__(self, plan: Plan, say: Say) -> None:
-        self.plan, self.say = plan, say
+    def __init__(self, plan: Plan, environment: dict[str, str], say: Say) -> None:
+        self.plan, self.environment, self.say = plan, environment, say
         self.waiting = plan.jobs()
         self.total = len(self.waiting)
         self.at_work: list[Training] = []
@@ -71,23 +71,15 @@ class Trainings:
 
     def run(self) -> dict[str, str]:
         """A sentence for every system without a result, or without some of its seeds."""
-        try:
-            while self.waiting or self.at_work:
-                self._start()
-                for training in [each for each in self.at_work if each.has_ended]:
-                    self.at_work.remove(training)
-                    self._end(training)
-                if self.at_work:
-                    time.sleep(_PAUSE)
-        finally:
-            stop(self.at_work)
+        for work in as_ended(self.at_work, self._start):
+            self._end(work)
         return self.failed
 
-    def _start(self) -> None:
-        """Begin with what is ready, as far as there is room."""
+    def _start(self) -> bool:
+        """Begin with what is ready, as far as there is room; whether some still waits."""
         for job in list(self.waiting):
             if len(self.at_work) >= self.plan.config.at_once:
-                return
+                break
             if not self.plan.needs(job) <= self.ended:
                 continue
             self.waiting.remove(job)
@@ -98,7 +90,8 @@ class Trainings:
             elif self.plan.found(decided) is not None:
                 self.ended.add(job.name)
             else:
-                self.at_work.append(begun(self.plan, decided))
+                self.at_work.append(begun(self.plan, decided, self.environment))
+        return bool(self.waiting)
 
     def _end(self, training: Training) -> None:
         job, benchmark = training.job, self.plan.benchmark

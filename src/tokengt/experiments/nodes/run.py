@@ -4,7 +4,6 @@
 was. A system that fails costs its own cell of the table alone.
 """
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from tokengt.experiments.cells import Say, silent
 from tokengt.experiments.nodes.plan import NodesConfig, Pair, Plan
 from tokengt.experiments.nodes.report import write_table
 from tokengt.experiments.nodes.worker import order_of
-from tokengt.experiments.processes import Work, shared_gpu, side_by_side, started, stop
+from tokengt.experiments.processes import Work, as_ended, side_by_side, started
 from tokengt.experiments.tables import TableRow
 from tokengt.files import folder_lock
 from tokengt.training.processes import DeviceConfig
 
 _MODULE = "tokengt.experiments.nodes.worker"
-_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,8 @@ def run_nodes(config: NodesConfig, out: Path, progress: Say | None = None) -> li
             plan.chosen(pair)
         for graph in config.graphs:
             named_store(DATASETS[graph.name], progress=progress is not None)
-        on_gpu = DeviceConfig(config.device).resolved == "cuda"
-        with shared_gpu(on_gpu and config.at_once > 1) as environment:
-            failed = Tasks(plan, pairs, {**environment, **side_by_side(config.at_once)}, say).run()
+        with side_by_side(config.at_once, DeviceConfig(config.device).resolved) as environment:
+            failed = Tasks(plan, pairs, environment, say).run()
         return write_table(plan, pairs, failed, out)
 
 
@@ -72,29 +69,22 @@ class Tasks:
 
     def run(self) -> dict[str, str]:
         """A sentence for every system and graph that came to nothing, by their names."""
-        try:
-            while self.waiting or self.at_work:
-                self._start()
-                for work in [each for each in self.at_work if each.has_ended]:
-                    self.at_work.remove(work)
-                    self._end(work)
-                if self.at_work:
-                    time.sleep(_PAUSE)
-        finally:
-            stop(self.at_work)
+        for work in as_ended(self.at_work, self._start):
+            self._end(work)
         return self.failed
 
-    def _start(self) -> None:
-        """Begin with what is ready, as far as there is room."""
+    def _start(self) -> bool:
+        """Begin with what is ready, as far as there is room; whether some still waits."""
         for task in list(self.waiting):
             if len(self.at_work) >= self.plan.config.at_once:
-                return
+                break
             if task.system is not None and task.graph not in self.known:
                 continue
             self.waiting.remove(task)
             log = self.plan.home / "logs" / f"{task.graph}-{task.system or 'facts'}.log"
             order = order_of(self.plan, task.graph, task.system)
             self.at_work.append(started(_MODULE, task, order, log, self.environment))
+        return bool(self.waiting)
 
     def _end(self, work: Work[Task]) -> None:
         task, problem = work.job, work.problem()

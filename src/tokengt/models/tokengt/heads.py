@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.tokengt.tokens import TokenBatch
+from tokengt.models.tokengt.token_batch import TokenBatch
 from tokengt.tracing import eager_only
 from tokengt.validation import INTEGERS
 

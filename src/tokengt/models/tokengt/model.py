@@ -37,7 +37,8 @@ from tokengt.models.tokengt.initialise import initialise
 from tokengt.models.tokengt.orthogonal import orthogonal_random_features
 from tokengt.models.tokengt.proof_heads import ProofHeads, begin_with_proof_heads
 from tokengt.models.tokengt.structure import StructureConfig
-from tokengt.models.tokengt.tokens import SparseBasis, TokenBatch, Tokenizer, TokensConfig
+from tokengt.models.tokengt.token_batch import TokenBatch
+from tokengt.models.tokengt.tokens import SparseBasis, Tokenizer, TokensConfig
 from tokengt.ragged import Segments
 from tokengt.structure.facts import StructureFact
 from tokengt.structure.tuples import with_merged_edges

@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from tokengt.attention import MultiheadAttention
 from tokengt.block import Block
 from tokengt.models.features import FeatureEncoder
-from tokengt.models.tokengt.tokens import Tokenizer, TokenKind
+from tokengt.models.tokengt.token_batch import TokenKind
+from tokengt.models.tokengt.tokens import Tokenizer
 from tokengt.structure.patterns import EqualityPattern, equality_sign
 from tokengt.transformer import Encoder
 

@@ -4,8 +4,7 @@ A graph becomes [graph], [null], its nodes, its edges (or ordered k-tuples), its
 written as the sum of its blocks: features, node identifiers, type identifiers.
 """
 
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,24 +17,13 @@ from tokengt.interop.pyg import as_batch
 from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers, NoIds
 from tokengt.models.tokengt.structure import StructureConfig, StructureEncoder
+from tokengt.models.tokengt.token_batch import TokenBatch, TokenKind, edge_kinds
 from tokengt.ragged import Segments, interleave, reorder, segment_sum
 from tokengt.structure.patterns import bell_number
-from tokengt.structure.tuples import equality_patterns, merge_directions
+from tokengt.structure.tuples import merge_directions
 
 # Which tokens read others by the sparse equivariant basis: nodes their edges, or edges their nodes as well.
 SparseBasis = Literal["nodes", "both"]
-
-
-class TokenKind(IntEnum):
-    """Rows of the type identifiers at order 2; -1 marks a special token.
-
-    At order k row gamma is a tuple's equality pattern (row 0: all entries equal, as a node's). Pooled hyperedges
-    take one more row at the end.
-    """
-
-    SPECIAL = -1
-    NODE = 0
-    EDGE = 1
 
 
 @dataclass(frozen=True)
@@ -103,77 +91,6 @@ class TokensConfig:
     @property
     def num_types(self) -> int:
         return bell_number(self.order) + self.hyperedges
-
-
-@dataclass(frozen=True, eq=False)
-class TokenBatch:
-    """Packed tokens of many graphs, and where everything lies among them.
-
-    ``node_rows``, ``token_rows`` and ``hyperedge_rows`` say which tokens are those of nodes, edges and hyperedges.
-    ``tuples`` are the nodes of every edge's token; ``merged`` says which listed edges share one (None: each has its
-    own). What only some readers ask for is worked out when they do.
-    """
-
-    values: Float[Tensor, "tokens dim"]
-    segments: Segments
-    order: int
-    num_types: int
-    graph_rows: Int[Tensor, " graphs"] | None
-    node_rows: Int[Tensor, " nodes"]
-    token_rows: Int[Tensor, " edge_tokens"]
-    tuples: Int[Tensor, "edge_tokens order"]
-    merged: MergedEdges | None
-    hyperedge_rows: Int[Tensor, " hyperedges"]
-
-    @property
-    def edge_rows(self) -> Int[Tensor, " edges"]:
-        """The token of every listed edge, in the order of ``edge_index``; both directions of a merged edge share it."""
-        return self.token_rows if self.merged is None else self.token_rows.index_select(0, self.merged.of_edge)
-
-    @property
-    def endpoints(self) -> Int[Tensor, "tokens order"]:
-        """The nodes (u, v) of every token (a node has u = v), -1 where there are none: specials, pooled hyperedges."""
-        nodes = torch.arange(len(self.node_rows), device=self.node_rows.device)[:, None].expand(-1, self.order)
-        blank = torch.full((self.segments.total, self.order), -1, device=self.node_rows.device)
-        return blank.index_copy(0, self.node_rows, nodes).index_copy(0, self.token_rows, self.tuples)
-
-    @property
-    def kinds(self) -> Int[Tensor, " tokens"]:
-        """Which row of the type identifiers every token has; :class:`TokenKind` at order 2."""
-        # index_fill and not an assignment, for which the number would be copied to a GPU first while the host waits.
-        blank = torch.full((self.segments.total,), int(TokenKind.SPECIAL), device=self.node_rows.device)
-        kinds = blank.index_fill(0, self.node_rows, TokenKind.NODE)
-        kinds = kinds.index_copy(0, self.token_rows, edge_kinds(self.tuples))
-        return kinds.index_fill(0, self.hyperedge_rows, self.num_types - 1)
-
-    def with_values(self, values: Float[Tensor, "tokens dim"]) -> "TokenBatch":
-        return replace(self, values=values)
-
-    @property
-    def graph(self) -> Float[Tensor, "graphs dim"]:
-        """The [graph] tokens."""
-        if self.graph_rows is None:
-            raise ValueError("there is no [graph] token; build the model with tokens.graph_token=True")
-        return self.values.index_select(0, self.graph_rows)
-
-    @property
-    def pooled(self) -> Float[Tensor, "graphs dim"]:
-        """The sum over a graph's tokens, special ones left out (Theorem 2)."""
-        real = (self.kinds != TokenKind.SPECIAL).to(self.values.dtype)
-        return segment_sum(self.values * real[:, None], self.segments)
-
-    @property
-    def nodes(self) -> Float[Tensor, "nodes dim"]:
-        return self.values.index_select(0, self.node_rows)
-
-    @property
-    def edges(self) -> Float[Tensor, "edges dim"]:
-        return self.values.index_select(0, self.edge_rows)
-
-
-def edge_kinds(tuples: Int[Tensor, "edge_tokens order"]) -> Int[Tensor, " edge_tokens"]:
-    """The type of every edge token: at order 2 they are all edges, above it is the equality pattern."""
-    return equality_patterns(tuples.T) if tuples.shape[1] > 2 else torch.full_like(tuples[:, 0], TokenKind.EDGE)
 
 
 class _Terms(NamedTuple):

@@ -13,7 +13,8 @@ from tokengt.batch import GraphBatch
 from tokengt.block import Block
 from tokengt.models.features import FeatureSpec
 from tokengt.models.tokengt.identifiers import Identifiers, OrfIds
-from tokengt.models.tokengt.tokens import TokenBatch, Tokenizer, TokensConfig
+from tokengt.models.tokengt.token_batch import TokenBatch
+from tokengt.models.tokengt.tokens import Tokenizer, TokensConfig
 from tokengt.theory.basis import multi_indices, token_patterns
 from tokengt.theory.construction.bounds import UNIT_ROUNDING, attention_bound, ign_bound, layer_bound
 from tokengt.theory.construction.compile import ign_model, ign_recipe, layer_model, layer_recipe, pour_tokenizer
