@@ -10,10 +10,12 @@ from contextlib import suppress
 from tokengt._version import __version__
 from tokengt.cli import (
     benching,
+    benchmarking,
     comparing,
     explaining,
     models,
     naming,
+    pretraining,
     reading,
     reproducing,
     running,
@@ -25,10 +27,12 @@ from tokengt.cli.parsing import Parser, one_line
 # What each verb that can go on is told to go on with, when a person stops it.
 _GOES_ON = {
     "prepare": "the same command goes on where it was",
+    "pretrain": "the same command goes on where it was",
     "predict": "the same command goes on where it was",
     "embed": "the same command goes on where it was",
     "compare": "the same command goes on where it was",
     "reproduce": "the same command goes on where it was",
+    "benchmark": "the same command goes on where it was",
     "train": "go on with the same command and --resume",
     "finetune": "go on with the same command and --resume",
 }
@@ -105,6 +109,20 @@ def _parser() -> Parser:
     parser = Parser(prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules.")
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
-    for room in (running, comparing, reading, explaining, serving, naming, models, verifying, reproducing, benching):
+    rooms = (
+        running,
+        pretraining,
+        comparing,
+        reading,
+        explaining,
+        serving,
+        naming,
+        models,
+        verifying,
+        reproducing,
+        benchmarking,
+        benching,
+    )
+    for room in rooms:
         room.add_verbs(verbs)
     return parser
