@@ -27,7 +27,7 @@ from tokengt.draws import chain_of, seed_generators
 from tokengt.models.contract import Model
 from tokengt.training.config import TrainingConfig
 from tokengt.training.memory import settle_memory
-from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, set_rate
+from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, rate_groups, set_rate
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, Enveloped, deterministic, shards_weights, summed
 from tokengt.training.progress import Progress
@@ -87,13 +87,15 @@ class Trainer:
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError(f"{type(self.model).__name__} has no weights to train; expected parameters with gradients")
-        self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
+        groups = rate_groups(self.model, config)
+        self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config, groups))
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         if self.parts.links is not None:
             links = replace(self.parts.links, ready=partial(_ready, model), device=self.parts.graphs.device)
             self.parts = replace(self.parts, links=links)
+        self.labels = parts.labels_per_graph(parts.train, task.table)
         set_training(self.forward, self.model)  # Which kernels attend depends on dropout.
         usual = [piece for step in self._steps_of(0) for piece in self._mine(step)]
         # Before steps are recorded, which does not go with activations that are computed again.
@@ -149,10 +151,9 @@ class Trainer:
         first = state.step_in_epoch
         set_training(self.forward, self.model)
         epochs = max(planned_epochs(state.epoch, state.seconds, config), state.epoch + 1)
-        rates = [
-            rate_at((state.epoch + (place + 0.5) / len(steps)) / epochs, config) for place in range(first, len(steps))
-        ]
-        for place, count in enumerate(self.take(steps[first:], rates), first):
+        progress = [(state.epoch + (place + 0.5) / len(steps)) / epochs for place in range(first, len(steps))]
+        rates = [rate_at(share, config) for share in progress]
+        for place, count in enumerate(self.take(steps[first:], rates, progress), first):
             state.label_count += count
             state.step, state.step_in_epoch = state.step + 1, place + 1
             self.progress.advance(1 / len(steps), sum(map(len, steps[place])))
@@ -212,19 +213,23 @@ class Trainer:
     def _mine(self, pieces: list[Tensor]) -> list[Tensor]:
         return pieces[self.fabric.global_rank :: self.fabric.world_size]
 
-    def take(self, steps: list[list[Tensor]], rates: list[float]) -> Iterator[int]:
-        """Take steps one after another; yields how many labels each one had."""
-        first = self.state.step
+    def take(self, steps: list[list[Tensor]], rates: list[float], progress: list[float] | None = None) -> Iterator[int]:
+        """Take steps one after another; yields how many labels each one had.
+
+        ``progress`` is the share of the training that is done at each of them; without it all weights learn.
+        """
+        first, progress = self.state.step, progress or [1.0] * len(steps)
         if self.recorded is not None:
             counts = [self._label_count(step, self.state.epoch) for step in steps]
             seeds = step_seeds(self.seed, first, len(steps), self.fabric.global_rank)
-            yield from self.recorded.run([self._mine(step) for step in steps], counts, rates, seeds, first)
+            mine = [self._mine(step) for step in steps]
+            yield from self.recorded.run(mine, counts, rates, progress, seeds, first)
             return
         # Losses are added up on the device, because reading one at every step would make the host wait for a GPU.
         self._loss = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
         self._loss += self.state.loss_sum
-        for step, rate in zip(steps, rates, strict=True):
-            set_rate(self.optimizer, rate)
+        for step, rate, share in zip(steps, rates, progress, strict=True):
+            set_rate(self.optimizer, rate, share)
             self._last, count = self.step(step)
             self._loss += self._last
             yield count
@@ -242,7 +247,7 @@ class Trainer:
             self.state.loss_sum += loss
 
     def _label_count(self, pieces: list[Tensor], epoch: int) -> int:
-        labels = self.parts.train_labels(epoch)
+        labels = self.labels if self.parts.links is None else self.parts.links.labels(epoch)
         return int(sum(int(labels[piece].sum()) for piece in pieces))
 
     def step(self, pieces: list[Tensor]) -> tuple[Float[Tensor, ""], int]:
@@ -297,6 +302,7 @@ class Trainer:
         record: dict[str, Any] = {
             "epoch": state.epoch,
             "step": state.step,
+            # Groups come from the head downwards, and the head learns at the full rate.
             "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
             "train_loss": mean_loss,
         }

@@ -17,15 +17,19 @@ from tokengt.batch import GraphBatch
 from tokengt.data.splits import Split
 from tokengt.level import Level
 from tokengt.ragged import Segments
+from tokengt.training.labels import LabelTable
 from tokengt.training.links import LinkSteps
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Graphs to read, and the labels to use: [all rows, targets], NaN where missing or not of this part."""
+    """Graphs to read, and the labels to use, NaN where missing or not of this part.
+
+    ``targets`` is a table of labels as :mod:`tokengt.training.labels` describes it: one row for each of the data set.
+    """
 
     places: Int[Tensor, " graphs"]
-    targets: Float[Tensor, "rows targets"]
+    targets: Float[Tensor, "rows columns"]
 
 
 @dataclass(eq=False)
@@ -60,24 +64,16 @@ class Parts:
 
     def asked(
         self, places: Int[Tensor, " chosen"], epoch: int, device: torch.device
-    ) -> tuple[GraphBatch, Float[Tensor, "_ targets"]]:
+    ) -> tuple[GraphBatch, Float[Tensor, "_ columns"]]:
         """What a training step on these graphs reads, and the labels that it learns from."""
         if self.links is None:
             return self.batch(places, device), self.targets(self.train, places).to(device)
         asked = self.links.asked(places, epoch)
         return asked.graphs.to(device), asked.targets.to(device)
 
-    def train_labels(self, epoch: int) -> Int[Tensor, " all_graphs"]:
-        """How many labels every graph holds for training in an epoch, on the CPU."""
-        return self._labels if self.links is None else self.links.labels(epoch)
-
-    @cached_property
-    def _labels(self) -> Int[Tensor, " all_graphs"]:
-        return self.labels_per_graph(self.train)
-
-    def labels_per_graph(self, part: Part) -> Int[Tensor, " all_graphs"]:
+    def labels_per_graph(self, part: Part, table: LabelTable) -> Int[Tensor, " all_graphs"]:
         """How many labels of a part every graph holds, on the CPU."""
-        labels = (~torch.isnan(part.targets)).sum(1).cpu()
+        labels = table.counts(part.targets).cpu()
         rows = self.rows
         ids = torch.repeat_interleave(torch.arange(rows.count), rows.host_lengths)
         return torch.zeros(rows.count, dtype=torch.int64).index_add(0, ids, labels)
@@ -85,7 +81,7 @@ class Parts:
 
 def cut(
     graphs: GraphBatch,
-    targets: Float[Tensor, "rows targets"],
+    targets: Float[Tensor, "rows columns"],
     level: Level,
     split: Split,
     *,
@@ -103,7 +99,7 @@ def cut(
     return Parts(graphs, level, costs, train, valid, test, links)
 
 
-def _rows_shown(targets: Float[Tensor, "rows targets"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:
+def _rows_shown(targets: Float[Tensor, "rows columns"], rows: Segments, places: Int[Tensor, " chosen"]) -> Part:
     """These rows' labels, and the graphs that hold them."""
     shown = torch.zeros(len(targets), 1, dtype=torch.bool)
     shown[places] = True

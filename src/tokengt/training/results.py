@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tokengt.training.card import CardFacts, Fold, model_card
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.plots import plot_curves, plot_test
+from tokengt.training.reliability import Reliability, plot_calibration
 from tokengt.training.spec import RunSpec
 
 CARD, METRICS, SUMMARY = "README.md", "metrics.jsonl", "summary.json"
@@ -54,6 +55,7 @@ class Findings:
     unseen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
     folds: tuple[Fold, ...] = ()
+    reliability: Reliability = field(default_factory=Reliability)
 
     @property
     def as_fold(self) -> Fold:
@@ -66,7 +68,8 @@ class Summary:
     """What ``summary.json`` says: the metrics of the test part, by name; None where one is not defined.
 
     ``floor`` is what knowing only the training labels would give, ``linear`` what a linear model on fingerprints gives.
-    A run of several models has the metric of each in ``members``, any other its ``epochs``.
+    A run of several models has the metric of each in ``members``, any other its ``epochs``. ``intervals`` and
+    ``chances`` say how far predictions of the test part were to be trusted.
     """
 
     task: str
@@ -77,6 +80,8 @@ class Summary:
     linear: Mapping[str, float | None] | None = None
     epochs: int | None = None
     members: tuple[float | None, ...] = ()
+    intervals: Mapping[str, float | None] | None = None
+    chances: Mapping[str, float | None] | None = None
 
 
 def read_summary(folder: Path) -> Summary:
@@ -126,6 +131,8 @@ def write_results(
         if findings.linear is not None:
             summary["linear"] = metrics(spec.task, findings.linear[rows], targets)
         plot_test(spec.task, predicted, targets, folder)
+        summary |= _trust(findings.reliability)
+        plot_calibration(spec.task, findings.reliability, folder / "calibration.png")
     if records:
         plot_curves(records, spec.task, folder / "curves.png")
         summary["epochs"] = len(records)
@@ -136,6 +143,12 @@ def write_results(
     # The last file: a run that has it is finished.
     write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
     return summary
+
+
+def _trust(found: Reliability) -> dict[str, Any]:
+    """What the summary says of intervals and probabilities."""
+    known = {"intervals": found.intervals, "chances": found.chances}
+    return {name: asdict(report) for name, report in known.items() if report is not None}
 
 
 def predictions_table(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predicted: Tensor) -> bytes:
@@ -199,13 +212,14 @@ def _facts(
         versions=_versions(store.is_molecules),
         molecules=store.is_molecules,
         text_column=spec.text_column,
-        descriptors=spec.descriptors.names,
+        descriptors=spec.descriptors.columns,
         members=max(1, len(spec.members)),
         folds=findings.folds,
         alone=tuple(member["test"] for member in members if member.get("test")),
         shared=findings.shared,
         unseen_elements=findings.unseen or {},
         notes=findings.notes,
+        reliability=findings.reliability,
     )
 
 

@@ -192,7 +192,7 @@ def _of_table(predictor: Predictor, path: Path, recipe: Recipe, workers: Workers
             raise ValueError(none_readable(table, shard_recipe, found.rows, first))
         count = f"{found.rejected:,} of {found.rows:,} rows could not be read"
         say(f"{count} (the first on line {first.line}: {first.reason})", workers.shown)
-    mean = found.in_order(found.means, predictor.task.out_dim)
+    mean = found.in_order(found.means, predictor.task.width)
     return _Labelled(path.name, mean, targets, found.rejected, found.strange, found.reason)
 
 

@@ -41,6 +41,7 @@ from tokengt.data.store import Store
 from tokengt.data.tables import listed, open_table
 from tokengt.data.targets import ALL, expanded
 from tokengt.files import write_whole
+from tokengt.interop.descriptors import is_feature
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
@@ -210,9 +211,11 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
         return as_links(store)
     kept_policy = policy_of(store)
     for option, asked, kept in (
-        ("descriptors", recipe.descriptors, store.manifest.descriptors),
+        ("descriptors", recipe.descriptors, tuple(name for name in store.manifest.descriptors if not is_feature(name))),
         ("level", recipe.level, store.manifest.level),
         ("the molecule policy", _asked_policy(recipe.policy, kept_policy), kept_policy),
+        ("weights", recipe.weights, store.manifest.columns.get("weights")),
+        ("censored", None if recipe.censored == "reject" else recipe.censored, store.manifest.columns.get("censored")),
     ):
         if asked and asked != kept:
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
@@ -228,7 +231,10 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
             )
     places = [names.index(name) for name in asked]
     manifest = replace(store.manifest, targets=tuple(store.manifest.targets[place] for place in places))
-    return replace(store, manifest=manifest, targets=store.targets[:, places])
+    bounds = store.bounds
+    if bounds is not None:
+        bounds = bounds[:, [*places, *(place + len(names) for place in places)]]
+    return replace(store, manifest=manifest, targets=store.targets[:, places], bounds=bounds)
 
 
 def _asked_policy(asked: MoleculePolicy, kept: MoleculePolicy | None) -> MoleculePolicy | None:

@@ -27,7 +27,7 @@ def label_recipe(predictor: Predictor, data: Any, smiles: str | None, present: t
     return Recipe(
         smiles=smiles_column(open_table(Path(data)), predictor.spec.text_column, smiles) if is_file else smiles,
         targets=present,
-        descriptors=spec.descriptors.names,
+        descriptors=spec.descriptors.columns,
         task=predictor.task.kind,
         level=spec.level,
         policy=spec.molecules or Recipe().policy,

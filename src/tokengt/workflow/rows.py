@@ -204,7 +204,8 @@ def recipe_of(predictor: Predictor, table: Table, smiles: str | None) -> ShardRe
     spec = predictor.spec
     if spec.molecules is None:
         raise ValueError(f"{table.path} is a table of molecules, but this run was trained on other graphs")
-    return ShardRecipe.to_predict(table, spec.molecules, spec.descriptors.names, spec.text_column, smiles)
+    named = spec.descriptors.columns
+    return ShardRecipe.to_predict(table, spec.molecules, named, spec.text_column, smiles)
 
 
 def graph_head(level: Level) -> tuple[str, ...]:
