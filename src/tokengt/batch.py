@@ -305,6 +305,18 @@ class GraphBatch:
         entries = Segments.from_lengths(torch.tensor([own.shape[1] for own in links]), self.device)
         return replace(self, link_numbers=LocalIndex(entries, self.nodes, local=torch.cat(list(links), 1)))
 
+    def with_node_features(self, features: Shaped[Tensor, "nodes _"]) -> "GraphBatch":
+        """The same graphs with other features of their nodes, such as some that are hidden.
+
+        Facts are kept, bounds of categories among them: on a GPU the host would have to wait for new ones.
+        """
+        name = "node_features"
+        known = self._fact(_bounds(name))
+        facts = {**self.facts}
+        if isinstance(known, CategoryBounds):
+            facts[_bounds(name)] = known.moved({name: features})
+        return replace(self, node_features=features, facts=facts)
+
     def _fact(self, name: str) -> Fact | None:
         fact = self.facts.get(name)
         return fact if fact is not None and fact.holds_in(self) else None

@@ -168,8 +168,8 @@ class Predictor:
 
         ``graph_features`` are descriptors as measured: each model scales them as it was trained. The prediction is the
         mean over all draws of all models; a single pass has no standard deviation unless the model tells its own. A row
-        for which some model gives no finite number is NaN, and :meth:`reasons` says so. Of links, no edge between
-        the nodes of a pair that is asked about is read, as in training.
+        for which some model gives no finite number is NaN, and :meth:`reasons` says so. Of links, no edge between the
+        nodes of a pair that is asked about is read, as in training.
         """
         answer = self.answers(graphs, draws, over, node_ids)
         return Prediction(answer.mean, answer.std)

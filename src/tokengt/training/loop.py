@@ -27,6 +27,7 @@ from tokengt.draws import chain_of, seed_generators
 from tokengt.models.contract import Model
 from tokengt.training.config import TrainingConfig
 from tokengt.training.memory import settle_memory
+from tokengt.training.objective import Objective
 from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, rate_groups, set_rate
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, Enveloped, deterministic, shards_weights, summed
@@ -61,7 +62,7 @@ class Trainer:
         fabric: Any,
         model: Model,
         parts: Parts,
-        task: Task,
+        task: Task | Objective,
         config: TrainingConfig,
         *,
         seed: int = 0,
@@ -92,10 +93,11 @@ class Trainer:
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
+        # How many labels every graph holds for training; of links it depends on the epoch.
+        self.labels = parts.labels_per_graph(parts.train, task.table)
         if self.parts.links is not None:
             links = replace(self.parts.links, ready=partial(_ready, model), device=self.parts.graphs.device)
             self.parts = replace(self.parts, links=links)
-        self.labels = parts.labels_per_graph(parts.train, task.table)
         set_training(self.forward, self.model)  # Which kernels attend depends on dropout.
         usual = [piece for step in self._steps_of(0) for piece in self._mine(step)]
         # Before steps are recorded, which does not go with activations that are computed again.
@@ -247,7 +249,8 @@ class Trainer:
             self.state.loss_sum += loss
 
     def _label_count(self, pieces: list[Tensor], epoch: int) -> int:
-        labels = self.labels if self.parts.links is None else self.parts.links.labels(epoch)
+        links = self.parts.links
+        labels = self.labels if links is None else links.labels(epoch)
         return int(sum(int(labels[piece].sum()) for piece in pieces))
 
     def step(self, pieces: list[Tensor]) -> tuple[Float[Tensor, ""], int]:

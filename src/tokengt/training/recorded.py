@@ -25,6 +25,7 @@ from tokengt.kernels.tiles import StepTiles, Tiles
 from tokengt.models.contract import Model
 from tokengt.ragged import Segments
 from tokengt.training.config import TrainingConfig
+from tokengt.training.objective import Objective
 from tokengt.training.optim import MovingAverage, clip_flat, set_rate
 from tokengt.training.parts import Parts
 from tokengt.training.tasks import Task
@@ -72,7 +73,7 @@ class RecordedSteps:
         fabric: Any,
         model: Model,
         parts: Parts,
-        task: Task,
+        task: Task | Objective,
         config: TrainingConfig,
         parameters: Sequence[nn.Parameter],
         optimizer: torch.optim.Optimizer,
