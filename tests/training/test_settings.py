@@ -11,14 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from tests.effects import Effects
-from tests.training.stores import molecule_store
+from tests.training.stores import molecule_store, ring
 from tokengt import Graph, GraphBatch
 from tokengt.data.splits import Split
 from tokengt.interop.descriptors import DESCRIPTORS
+from tokengt.links import edges_as_links
 from tokengt.models.own import as_model
 from tokengt.training import checkpoint, loop
 from tokengt.training.checkpoint import CheckpointWriter, read_checkpoint
 from tokengt.training.config import TrainingConfig
+from tokengt.training.links import LinkTraining, link_steps
 from tokengt.training.loop import Trainer
 from tokengt.training.memory import settle_memory
 from tokengt.training.parts import Parts, cut
@@ -28,7 +30,7 @@ from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import resolve
 from tokengt.training.tasks import Task
 
-effects = Effects(TrainingConfig)
+effects = Effects(TrainingConfig, LinkTraining)
 TASK = Task("regression", ("y",))
 # One step of all graphs per epoch, at a rate that does not change, without decay and clipping: easily worked by hand.
 PLAIN = TrainingConfig(
@@ -139,6 +141,23 @@ def test_activations_are_recomputed_where_they_are_to_be_or_where_memory_asks_fo
     assert not choice(memory=25 / 1024)
     assert not choice(memory=23 / 1024, recompute="never")
     assert choice(memory=25 / 1024, recompute="always")
+
+
+@effects.of(TrainingConfig, "links")
+@effects.of(LinkTraining, "folds", "negatives")
+def test_folds_and_negatives_say_how_many_links_an_epoch_asks_about() -> None:
+    """A ring of 12 nodes has 12 links; a run of links by its settings is in ``tests/workflow/test_links.py``."""
+    linked = edges_as_links(GraphBatch.collate([ring(12)]), directed=False)
+
+    def counts(**changed: float) -> tuple[int, int]:
+        config = replace(PLAIN, links=LinkTraining(**changed))
+        steps = link_steps(linked, torch.ones(12, 1), torch.arange(12), None, config.links, 0)
+        targets = steps.asked(torch.tensor([0]), 1).targets
+        return int((targets == 1).sum()), int((targets == 0).sum())
+
+    assert counts(folds=3) == (4, 4)
+    assert counts(folds=6) == (2, 2)
+    assert counts(folds=3, negatives=2.5) == (4, 10)
 
 
 @effects.of(TrainingConfig, "epochs")

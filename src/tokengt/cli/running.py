@@ -110,8 +110,8 @@ def _add_train(verbs: Any) -> None:
     verb.add_argument(
         "--preset",
         default="auto",
-        help="the model; tokengt presets lists them (default: small-pretrained for molecules, nodes for the nodes of "
-        "one graph, small for other graphs)",
+        help="the model; tokengt presets lists them (default: small-pretrained for molecules, nodes for nodes or "
+        "links of one graph, small for other graphs)",
     )
     _run_options(verb)
     verb.set_defaults(run=_train, start=None, freeze=False, attention=None)
@@ -130,6 +130,12 @@ def add_node_options(verb: argparse.ArgumentParser) -> None:
         help="the columns that name the nodes of an edge (default: source and target, else the first two)",
     )
     graph.add_argument("--directed", action="store_true", help="edges join one way (default: both)")
+    graph.add_argument(
+        "--pairs",
+        type=Path,
+        metavar="FILE",
+        help="links: two columns of ids, and labels 1 or 0 (default to train: the edges are the links)",
+    )
 
 
 def data_of(options: argparse.Namespace, given: Path | None) -> Any:
@@ -140,7 +146,9 @@ def data_of(options: argparse.Namespace, given: Path | None) -> Any:
     """
     from tokengt.data.node_tables import NodeFiles
 
-    nodes, edges = getattr(options, "nodes", None), getattr(options, "edges", None)
+    nodes, edges, pairs = (getattr(options, name, None) for name in ("nodes", "edges", "pairs"))
+    if pairs is not None and (nodes is None or edges is None):
+        raise ValueError(f"{pairs} names pairs of nodes of a graph; expected its tables, --nodes and --edges, as well")
     if nodes is None and edges is None:
         if given is None:
             raise ValueError("there is no data; give a file, folder or name, or a graph by --nodes and --edges")
@@ -150,7 +158,7 @@ def data_of(options: argparse.Namespace, given: Path | None) -> Any:
     if nodes is None or edges is None:
         raise ValueError("a graph needs two tables; expected both --nodes and --edges")
     source, target = options.ends or (None, None)
-    return NodeFiles(nodes, edges, options.id, source, target, options.directed)
+    return NodeFiles(nodes, edges, options.id, source, target, options.directed, pairs)
 
 
 def _add_finetune(verbs: Any) -> None:

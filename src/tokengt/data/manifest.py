@@ -119,6 +119,12 @@ class Recipe:
         both = [name for name in self.descriptors if name in set(self.targets)]
         if both:
             raise ValueError(f"column {both[0]!r} is a target and a descriptor: the model would be told the answer")
+        if self.level == "link" and self.task not in (None, "binary"):
+            raise ValueError(f"links are there or not, a binary task; the task is {self.task}: leave it out")
+        if self.level == "link" and len(self.targets) > 1:
+            raise ValueError(
+                f"links have one label, 1 or 0; the targets are {', '.join(self.targets)}: name one column"
+            )
         if self.task == "multiclass" and len(self.targets) > 1:
             raise ValueError(f"the task multiclass takes one target column, got {', '.join(self.targets)}")
 

@@ -60,11 +60,13 @@ class _Texts(Sequence[str]):
 class Store:
     """Graphs with their targets, in the order of their source.
 
-    ``graphs`` are packed, in narrow integers. ``targets`` has one row per graph, node or edge (``manifest.level``) and
-    NaN for a missing label; ``lines`` is where each graph stands in the source; ``split`` is the code of each row's
-    part (:data:`tokengt.data.splits.PARTS`), in one column for each split where the data came with several. ``weights``
-    is how much each row counts in training, and ``bounds`` has, for labels that are bounds such as ``>3.69``, the lower
-    one of every target and then the upper one of every target.
+    ``graphs`` are packed, in narrow integers. ``targets`` has one row per graph, node, edge or link
+    (``manifest.level``) and NaN for a missing label; ``lines`` is where each graph stands in the source; ``split`` is
+    the code of each row's part (:data:`tokengt.data.splits.PARTS`), in one column for each split where the data came
+    with several. ``weights`` is how much each row counts in training, and ``bounds`` has, for labels that are bounds
+    such as ``>3.69``, the lower one of every target and then the upper one of every target. ``drawn`` is, of pairs that
+    are not in the source but were drawn at random beside its links, the row of that link, and -1 of all others
+    (:func:`tokengt.data.links.with_negatives`).
     """
 
     manifest: Manifest
@@ -76,6 +78,7 @@ class Store:
     _texts: _Texts | None = None
     weights: Float64[Tensor, " rows"] | None = None
     bounds: Float64[Tensor, "rows bounds"] | None = None
+    drawn: Int64[Tensor, " rows"] | None = None
 
     @classmethod
     def open(cls, folder: Path, verify: bool = True) -> "Store":
@@ -133,8 +136,8 @@ class Store:
     ) -> "Store":
         """A store in memory, without a folder. With ``texts`` or ``policy`` the graphs are molecules.
 
-        ``targets`` [rows, T] has one row per graph, node or edge; ``classes[t]`` are the labels of target t, if it has
-        any.
+        ``targets`` [rows, T] has one row per graph, node, edge or link; ``classes[t]`` are the labels of target t, if
+        it has any.
         """
         packed = graphs.narrowed()
         molecules = texts is not None or policy is not None

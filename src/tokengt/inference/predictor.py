@@ -20,6 +20,7 @@ from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
 from tokengt.interop.smiles import batch_of_molecules
 from tokengt.level import Level
+from tokengt.links import without_edges_of
 from tokengt.models.passes import Over, Prediction, check_passes
 from tokengt.models.pretrained import WEIGHTS
 from tokengt.sparse import SparseRows
@@ -90,6 +91,11 @@ class Predictor:
     def task(self) -> Task:
         return self.spec.task
 
+    def refuse_links(self, what: str) -> None:
+        """One sentence where this run predicts links, which ``what`` has no way to ask about."""
+        if self.spec.level == "link":
+            raise ValueError(f"this run predicts links, and {what} knows graphs, nodes and edges alone; use predict")
+
     def predict(
         self,
         inputs: Any,
@@ -158,11 +164,12 @@ class Predictor:
         over: Over = "identifiers",
         node_ids: Float[Tensor, "nodes id_dim"] | None = None,
     ) -> Prediction:
-        """Prediction and standard deviation of every row (graph, node or edge).
+        """Prediction and standard deviation of every row (graph, node, edge or link).
 
         ``graph_features`` are descriptors as measured: each model scales them as it was trained. The prediction is the
         mean over all draws of all models; a single pass has no standard deviation unless the model tells its own. A row
-        for which some model gives no finite number is NaN, and :meth:`reasons` says so.
+        for which some model gives no finite number is NaN, and :meth:`reasons` says so. Of links, no edge between the
+        nodes of a pair that is asked about is read, as in training.
         """
         answer = self.answers(graphs, draws, over, node_ids)
         return Prediction(answer.mean, answer.std)
@@ -186,6 +193,8 @@ class Predictor:
             check_passes(member.model, draws, over, given_ids=node_ids is not None)
         if node_ids is not None and len(node_ids) != graphs.num_nodes:
             raise ValueError(f"node_ids has {len(node_ids)} rows; expected {graphs.num_nodes}, one per node")
+        if self.spec.level == "link":
+            graphs = without_edges_of(graphs)
         rows = graphs.level_rows(self.spec.level)
         mean = torch.full((rows.total, self.task.width), torch.nan, dtype=torch.float64)
         std, spread = (torch.full_like(mean, torch.nan) for _ in range(2))

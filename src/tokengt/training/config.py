@@ -5,7 +5,8 @@ from typing import Literal, get_args
 
 from tokengt.config import near
 from tokengt.data.batching import BatchingConfig
-from tokengt.training.tasks import METRIC_ALIASES, METRICS
+from tokengt.training.links import LinkTraining
+from tokengt.training.tasks import HITS, METRIC_ALIASES, METRICS, USUAL_HITS, hits_at
 
 Schedule = Literal["cosine", "linear", "steps", "constant"]
 Recompute = Literal["auto", "always", "never"]
@@ -38,7 +39,7 @@ class TrainingConfig:
         clip: largest norm of the gradient; 0 for no clipping.
         ema: decay of the exponential moving average of the weights that is validated and kept; 0 for none.
         metric: the validation metric that chooses the best epoch and is reported first, such as mae or spearman for
-            numbers, average_precision (or prc) for yes or no; None for the usual one of the task.
+            numbers, average_precision (or prc), mrr or hits@K for yes or no; None for the usual one of the task.
         loss: what training makes small: mse, mae, huber, quantile or gaussian (a mean and a variance of each target)
             for numbers, cross_entropy for classes; None for the first.
         quantile: with the loss "quantile": which share of the labels is to lie below the prediction.
@@ -62,6 +63,7 @@ class TrainingConfig:
             about ``recompute``, and a model that would need more is refused before it starts.
         checkpoint_seconds: time between two checkpoints, which are written beside training, and at its end. A resumed
             run repeats the unbroken one from any of them: more of them save time after a kill and nothing else.
+        links: how links are learned: in how many folds, with how many negatives.
     """
 
     epochs: int = 0
@@ -91,6 +93,7 @@ class TrainingConfig:
     checkpoint_seconds: float = 60.0
     recompute: Recompute = field(default="auto", metadata={"late": True})
     memory: float = field(default=0.0, metadata={"late": True})
+    links: LinkTraining = field(default=LinkTraining(), metadata={"late": True})
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -155,7 +158,8 @@ def _metric_name(written: str) -> str:
     name = written.strip().lower().replace("-", "_")
     name = METRIC_ALIASES.get(name, name)
     known = {metric: None for metrics in METRICS.values() for metric in metrics}
-    if name not in known:
+    if name not in known and hits_at(name) is None:
         meant = near(name, (*known, *METRIC_ALIASES))
-        raise ValueError(f"training.metric is {written!r}{meant}; expected one of {', '.join(known)}")
+        listed = f"{', '.join(known)} or {HITS}K such as {HITS}{USUAL_HITS[0]}"
+        raise ValueError(f"training.metric is {written!r}{meant}; expected one of {listed}")
     return name

@@ -25,6 +25,7 @@ from tokengt.kernels.tiles import StepTiles, Tiles
 from tokengt.models.contract import Model
 from tokengt.ragged import Segments
 from tokengt.training.config import TrainingConfig
+from tokengt.training.objective import Objective
 from tokengt.training.optim import MovingAverage, clip_flat, set_rate
 from tokengt.training.parts import Parts
 from tokengt.training.tasks import Task
@@ -47,6 +48,7 @@ def why_not(model: Model, parts: Parts, fabric: Any) -> str | None:
         ),
         "the weights lie in pieces on several GPUs": any(hasattr(p, "device_mesh") for p in model.parameters()),
         "there is nothing to train on": not len(parts.train.places),
+        "the links that steps ask about differ in number": parts.links is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -71,7 +73,7 @@ class RecordedSteps:
         fabric: Any,
         model: Model,
         parts: Parts,
-        task: Task,
+        task: Task | Objective,
         config: TrainingConfig,
         parameters: Sequence[nn.Parameter],
         optimizer: torch.optim.Optimizer,

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tokengt._version import __version__
 from tokengt.config import from_dict, read_json
+from tokengt.data.links import LINK_ENDS
 from tokengt.data.splits import PARTS as PARTS
 from tokengt.data.store import Store
 from tokengt.data.tables import TableWriter
@@ -156,7 +157,13 @@ def predictions_table(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], p
     graphs = torch.searchsorted(segments.host, rows, right=True) - 1
     head: list[str] = ["line"]
     front: list[list[Any]] = [[line] for line in store.lines[graphs].tolist()]
-    if spec.level != "graph":
+    if spec.level == "link":
+        numbers = store.graphs.link_numbers
+        assert numbers is not None
+        head += LINK_ENDS
+        for cell, ends in zip(front, numbers.local[:, rows].T.tolist(), strict=True):
+            cell += ends
+    elif spec.level != "graph":
         head.append(spec.level)
         for cell, place in zip(front, (rows - segments.host[graphs]).tolist(), strict=True):
             cell.append(place)

@@ -28,6 +28,7 @@ from tokengt.training.calibrating import Seen, Told, calibrated, reliability
 from tokengt.training.calibration import Calibration, write_calibration
 from tokengt.training.card import LINEAR, censored_notes
 from tokengt.training.floor import linear_floor
+from tokengt.training.links import LinkSteps, link_steps
 from tokengt.training.loop import Trainer
 from tokengt.training.memory import refuse_too_large
 from tokengt.training.metrics import to_numpy
@@ -36,7 +37,7 @@ from tokengt.training.processes import shards_weights, without_precision_advice
 from tokengt.training.progress import Progress
 from tokengt.training.reliability import Reliability
 from tokengt.training.request import TrainRequest
-from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve
+from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve, with_rows
 from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
 from tokengt.training.snapshots import State
 from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, is_first_format, read_run, write_run
@@ -53,6 +54,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     """Train all models of a run and write its folder; returns the seconds that this took in the training loop."""
     first = fabric.is_global_zero
     members = resolve(request, store, start, folder, say)
+    store = with_rows(store, request)
     together = _joined(members)
     _check_same(folder, together, request, store)
     _check_memory(fabric, store, members[0])
@@ -150,6 +152,11 @@ def _with_facts(fabric: Any, store: Store, members: list[Member], quiet: bool) -
     facts = members[0].spec.model.facts()
     if not facts:
         return members
+    if members[0].spec.task.links:
+        # Each member reads other edges than the store lists, and what is known of those would tell what is held out.
+        shown = not quiet and fabric.is_global_zero
+        alone = [replace(member.store, folder=None).with_facts(facts, shown) for member in members]
+        return [replace(member, store=own) for member, own in zip(members, alone, strict=True)]
     if store.folder is not None and not fabric.is_global_zero:
         fabric.barrier()  # The first process computes and stores the facts; the others wait, then read them.
     complete = store.with_facts(facts, progress=not quiet and fabric.is_global_zero).graphs
@@ -340,7 +347,12 @@ def _train_one(fabric: Any, member: Member, folder: Path, request: TrainRequest,
         write_run(folder, spec)
         write_whole(folder / SPLIT, split_table(member.store, {"part": member.codes}))
     model, graphs = member.build(), member.store.graphs
-    parts = cut(graphs, member.labels, spec.level, member.split, by_row=member.by_row, costs=model.costs(graphs))
+    parts = cut(
+        *(graphs, member.labels, spec.level, member.split),
+        by_row=member.by_row,
+        costs=model.costs(graphs),
+        links=_links(member) if spec.task.links else None,
+    )
     trainer = Trainer(
         fabric,
         model,
@@ -370,6 +382,12 @@ def _train_one(fabric: Any, member: Member, folder: Path, request: TrainRequest,
         write_model(folder, to_dict(spec.model), trainer.best, spec.fingerprint)
     fabric.barrier()
     return _Done(model, valid, test, state, sum(parameter.numel() for parameter in model.parameters()), seconds)
+
+
+def _links(member: Member) -> LinkSteps:
+    store, spec = member.store, member.spec
+    rows, drawn = member.split.train, store.drawn
+    return link_steps(store.graphs, store.targets, rows, drawn, spec.training.links, spec.seed)
 
 
 def _told(trainer: Trainer, parts: Parts, member: Member, part: Part, rows: Int[Tensor, " held"]) -> Told:

@@ -140,7 +140,7 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):
-            raise ValueError(f"level is {self.level!r}; expected 'graph', 'node' or 'edge'")
+            raise ValueError(f"level is {self.level!r}; expected one of {', '.join(get_args(Level))}")
         for name in self.members:
             if not _is_plain(name) or self.members.count(name) > 1:
                 raise ValueError(f"members names {name!r}; expected names of folders in {MEMBERS}/, each of them once")

@@ -20,7 +20,7 @@ _MOST_CLASSES = 10_000
 # Metrics that can choose the best epoch, by the kind of task, and whether more is better; the first is the default.
 METRICS: Mapping[TaskKind, Mapping[str, bool]] = {
     "regression": {"rmse": False, "mae": False, "r2": True, "spearman": True},
-    "binary": {"roc_auc": True, "average_precision": True, "accuracy": True, "cross_entropy": False},
+    "binary": {"roc_auc": True, "average_precision": True, "accuracy": True, "cross_entropy": False, "mrr": True},
     "multiclass": {"accuracy": True, "macro_f1": True, "cross_entropy": False},
 }
 # Other names that people have for them.
@@ -33,6 +33,10 @@ METRIC_ALIASES: Mapping[str, str] = {
     "auprc": "average_precision",
     "ap": "average_precision",
 }
+# A binary task has one more metric for every k: hits@k.
+HITS = "hits@"
+# How far down the list of negatives is looked where links are ranked, unless another k is asked for.
+USUAL_HITS = (10, 50, 100)
 # Losses by the kind of task; the first is the default.
 LOSSES: Mapping[TaskKind, tuple[str, ...]] = {
     "regression": tuple(REGRESSION_LOSSES),
@@ -63,6 +67,7 @@ class Task:
         weighted: whether they hold a weight for each row.
         auxiliary: how many numbers the model learns to predict beside its targets, which nobody asks for later.
         auxiliary_weight: how much the mean of their squared errors counts beside the loss of a label.
+        links: binary: whether a row is a pair of nodes; how high positives rank above negatives is then told too.
     """
 
     kind: TaskKind
@@ -79,12 +84,16 @@ class Task:
     weighted: bool = field(default=False, metadata={"late": True})
     auxiliary: int = field(default=0, metadata={"late": True})
     auxiliary_weight: float = field(default=0.0, metadata={"late": True})
+    links: bool = field(default=False, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(TaskKind):
             known = get_args(TaskKind)
             raise ValueError(f"task is {self.kind!r}{near(self.kind, known)}; expected one of {', '.join(known)}")
-        self._choose("metric", METRICS[self.kind])
+        if self.links and self.kind != "binary":
+            raise ValueError(f"links are there or not, a binary task; the task is {self.kind}")
+        if self.kind != "binary" or hits_at(self.metric) is None:
+            self._choose("metric", METRICS[self.kind])
         self._choose("loss", LOSSES[self.kind])
         if not self.names:
             raise ValueError("a task needs a target; expected one or more column names")
@@ -184,7 +193,7 @@ class Task:
 
     @property
     def higher_is_better(self) -> bool:
-        return METRICS[self.kind][self.metric]
+        return METRICS[self.kind].get(self.metric, True)
 
     def is_better(self, value: float, best: float | None) -> bool:
         """Whether a metric beats the best one so far; NaN beats nothing, and everything else beats NaN or None."""
@@ -345,6 +354,12 @@ class Task:
             return []
         seen = set(targets[~torch.isnan(targets)].long().tolist())
         return [name for place, name in enumerate(self.classes) if place not in seen]
+
+
+def hits_at(metric: str) -> int | None:
+    """The k of hits@k; None for any other metric."""
+    number = metric.removeprefix(HITS)
+    return int(number) if metric.startswith(HITS) and number.isdecimal() and int(number) > 0 else None
 
 
 def numbered_classes(targets: Float[Tensor, "rows targets"], name: str = "target") -> tuple[str, ...]:

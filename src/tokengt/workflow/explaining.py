@@ -205,6 +205,7 @@ def _predicted(
     predictor: Predictor, graph: GraphBatch, item: int, draws: int, over: Over
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The row of predictions that is explained, and its standard deviation."""
+    predictor.refuse_links("explain")
     rows = graph.level_rows(predictor.spec.level).total
     if not 0 <= item < rows:
         level = predictor.spec.level

@@ -18,6 +18,7 @@ from tokengt.config import near
 from tokengt.data.catalogue import DATASETS
 from tokengt.data.graph_sources import (
     LabelledGraphs,
+    are_link_parts,
     as_numbers,
     check_columns,
     graph_format,
@@ -28,10 +29,11 @@ from tokengt.data.graph_sources import (
     unread_sentence,
 )
 from tokengt.data.joined import SplitFiles
+from tokengt.data.links import LINK, as_links, refuse_target
 from tokengt.data.manifest import FILE_PART, MANIFEST, PARTS, REJECTED, Recipe
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
 from tokengt.data.node_store import prepare_nodes
-from tokengt.data.node_tables import NodeFiles
+from tokengt.data.node_tables import NodeFiles, asked_level
 from tokengt.data.prepare import MAX_REJECTED, prepare
 from tokengt.data.progress import say
 from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
@@ -96,7 +98,12 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
 def _check_node_files(files: NodeFiles, recipe: Recipe, split: SplitRequest) -> None:
     files.check()
     columns = open_table(files.paths[0]).columns
-    if not recipe.targets:
+    links = asked_level(files, recipe) == LINK
+    if links and files.pairs is None and split.column is not None:
+        raise ValueError(
+            f"the split names column {split.column!r}, and the links are the edges; give a table of pairs with it"
+        )
+    if not recipe.targets and not links:
         raise ValueError(
             f"{files.nodes}: there is no target to learn; name a column; the columns are {listed(columns)}"
         )
@@ -195,7 +202,13 @@ def _rejected(store: Store, file: Path, source: Path | SplitFiles) -> str:
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
-    """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
+    """A store prepared with more targets than are asked for; what else is asked for must be what it has.
+
+    Any store can be asked about the edges of its graphs.
+    """
+    if recipe.level == LINK and store.manifest.level != LINK:
+        refuse_target(recipe.targets, "a store")
+        return as_links(store)
     kept_policy = policy_of(store)
     for option, asked, kept in (
         ("descriptors", recipe.descriptors, tuple(name for name in store.manifest.descriptors if not is_feature(name))),
@@ -253,7 +266,9 @@ def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
         raise ValueError(
             f"data is a {type(data).__name__}; expected a file, a store, a DataFrame or a list of PyG graphs"
         )
-    labelled = read_pyg_list(data, label_attribute(recipe.targets), recipe.level)
+    parts = recipe.level == LINK and are_link_parts(data)
+    say("three graphs of the same nodes are the parts train, valid and test", shown and parts)
+    labelled = read_pyg_list(data, label_attribute(recipe.targets), recipe.level, parts=parts)
     _refuse_rejected(labelled)
     if not labelled.target_names:
         raise ValueError(

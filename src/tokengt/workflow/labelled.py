@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tokengt.data.cells import number_label
+from tokengt.data.links import LINK
 from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
 from tokengt.data.node_tables import NodeFiles
 from tokengt.data.shards import smiles_column
@@ -59,7 +60,10 @@ def present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the run's targets that the data has; all of them, where only reading it tells."""
     if isinstance(data, NodeFiles):
         data.check()
-        found, what, kind = open_table(data.paths[0]).columns, str(data.nodes), "columns"
+        table = data.paths[0 if data.pairs is None else -1]
+        found, what, kind = open_table(table).columns, str(table), "columns"
+        if data.pairs is not None and names == (LINK,):
+            return names  # Without a label, every pair is a link.
     elif isinstance(data, Store):
         found, what, kind = data.manifest.target_names, "the store", "targets"
     elif hasattr(data, "columns"):

@@ -46,7 +46,7 @@ from tokengt.workflow.beside import Beside
 from tokengt.workflow.inputs import unlabelled_graphs
 from tokengt.workflow.node_rows import node_source
 from tokengt.workflow.pace import Pace
-from tokengt.workflow.rows import Chunk, Chunks, Source, Workers, answered, graph_chunk, table_source
+from tokengt.workflow.rows import Chunk, Chunks, Source, Workers, answered, graph_chunk, graph_head, table_source
 from tokengt.workflow.stores import store_source
 
 # Endings of files that are no CSV: whoever asks for one would open something else than it says.
@@ -143,7 +143,7 @@ def predict_file(
     Args:
         run: a run, or its folder.
         source: a table of molecules, a file or folder of graphs, a store, the name of a data set, or the tables of a
-            graph's nodes and edges.
+            graph's nodes and edges (and pairs, of links).
         out: the file to write.
         smiles: the column of SMILES.
         draws: passes of each model that are averaged.
@@ -295,10 +295,15 @@ def _graph_source(predictor: Predictor, source: Path, level: Level) -> Source:
         if 0 not in done:
             yield graph_chunk(0, found.graphs, found.lines.numpy(), found.rejected, level, named)
 
-    head = ("graph",) if level == "graph" else ("graph", level)
     rows = found.graphs.level_rows(level).total + len(found.rejected)
     return Source(
-        source, head, source_checksum(source), rows, chunks, lambda: found.graphs.select([0]), featurised=False
+        source,
+        graph_head(level),
+        source_checksum(source),
+        rows,
+        chunks,
+        lambda: found.graphs.select([0]),
+        featurised=False,
     )
 
 
