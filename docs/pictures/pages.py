@@ -4,11 +4,12 @@
 run that ``make demo`` trains.
 """
 
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from browser import launched, make_small
 
 from tokengt.data.datasets import bundled
 from tokengt.workflow.reporting import explain_file
@@ -18,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 DEMO = ROOT / "runs" / "esol"
 CAFFEINE = "CN1C=NC2=C1C(=O)N(C(=O)N2C)C"
-_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def main() -> None:
         explain_file("pretrained:gap", CAFFEINE, folder / "one.html", device="cpu")
         explain_file(DEMO, "CC(=O)Nc1ccc(O)cc1", folder / "demo.html", device="cpu")
         summary_file(DEMO, bundled("esol.csv.xz"), folder / "all.html", draws=8, device="cpu")
-        browser = session.chromium.launch(executable_path=shutil.which("chromium"), args=list(_FLAGS))
+        browser = launched(session)
         for image, shot in SHOTS.items():
             take(browser, folder, shot, IMAGES / f"{image}.png")
             print(IMAGES / f"{image}.png")
@@ -73,6 +73,7 @@ def take(browser: Any, folder: Path, shot: Shot, file: Path) -> None:
         "height": last["y"] + last["height"] - first["y"] + 2 * margin,
     }
     page.screenshot(path=file, clip=area, full_page=True)
+    make_small(file)
     page.close()
 
 

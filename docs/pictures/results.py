@@ -15,9 +15,13 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tokengt.experiments.asymptotics_picture import draw_costs
+from tokengt.experiments.asymptotics_picture import SIZE, draw_costs
+from tokengt.experiments.capacity_picture import draw_capacity
+from tokengt.experiments.faithfulness.picture import draw_faithfulness
+from tokengt.experiments.tables import TableRow
 
 ROOT = Path(__file__).parents[2]
+CAPACITY = ROOT / "results" / "capacity" / "cells"
 IMAGES = ROOT / "docs" / "images"
 BLUE, ORANGE, GREY, GREEN, PURPLE = "#4c78a8", "#f58518", "#a8a8a8", "#54a24b", "#b279a2"
 Row = Mapping[str, Any]
@@ -256,12 +260,28 @@ def favor() -> Figure:
 
 
 def asymptotics() -> Figure:
-    figure: Figure = draw_costs(rows_of("results/asymptotics/asymptotics.json"))
+    figure = plt.figure(figsize=SIZE, layout="constrained")
+    draw_costs(figure, rows_of("results/asymptotics/asymptotics.json"))
+    return figure
+
+
+def capacity() -> Figure:
+    figure = plt.figure(figsize=(7.6, 4.2), layout="constrained")
+    cells = {tuple(map(int, file.stem.split("-"))): json.loads(file.read_text()) for file in CAPACITY.glob("*.json")}
+    found = [{"dim": dim, "nodes": nodes, **cell["found"]} for (dim, nodes), cell in sorted(cells.items())]
+    (edges,) = {cell["settings"]["edges"] for cell in cells.values()}
+    draw_capacity(figure, found, edges)
+    return figure
+
+
+def faithfulness() -> Figure:
+    figure: Figure = draw_faithfulness([TableRow(**row) for row in rows_of("results/faithfulness/table.json")])
     return figure
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
-    each.__name__: each for each in (moleculenet, basis, asymptotics, hypergraphs, separation, speed, step, favor)
+    each.__name__: each
+    for each in (moleculenet, basis, asymptotics, capacity, hypergraphs, separation, faithfulness, speed, step, favor)
 }
 
 

@@ -1,29 +1,25 @@
 """Take the picture of the web page: ``tokengt serve pretrained:gap`` with three molecules, in Chromium."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from browser import launched, make_small
 from playwright.sync_api import sync_playwright
 
 IMAGES = Path(__file__).parents[1] / "images"
 MOLECULES = "CC(=O)Oc1ccccc1C(=O)O aspirin\nCN1C=NC2=C1C(=O)N(C(=O)N2C)C caffeine\nC1CCCC a ring that is never closed\n"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
 def main() -> None:
-    program = shutil.which("chromium")
-    if program is None:
-        sys.exit("docs/pictures/serve.py needs Chromium, which is not installed")
     command = [sys.executable, "-m", "tokengt.cli", "serve", "pretrained:gap", "--port", "0", "--draws", "8"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
         try:
             assert server.stdout is not None
             address = re.search(r"http://\S+", server.stdout.readline())
             assert address is not None
-            browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+            browser = launched(playwright)
             page = browser.new_page(viewport={"width": 1100, "height": 860}, color_scheme="light")
             page.goto(address[0])
             page.fill("#smiles", MOLECULES)
@@ -32,6 +28,7 @@ def main() -> None:
             page.wait_for_load_state("networkidle")
             page.evaluate("scrollTo(0, 0)")
             page.screenshot(path=IMAGES / "serve.png", full_page=True)
+            make_small(IMAGES / "serve.png")
             browser.close()
         finally:
             server.terminate()

@@ -37,6 +37,32 @@ def test_a_carbon_is_written_where_it_would_not_be_seen(smiles: str, written: bo
     assert atoms[len(atoms) // 2 if smiles == "C=C=C" else 0].written is written
 
 
+def bonds_of(drawing: Depiction, atom: int) -> list[float]:
+    """The angles at which bonds leave an atom."""
+    ends = [bond.end if bond.begin == atom else bond.begin for bond in drawing.bonds if atom in (bond.begin, bond.end)]
+    return [float(np.arctan2(*(drawing.places[end] - drawing.places[atom])[::-1])) for end in ends]
+
+
+@pytest.mark.parametrize("smiles", ["CNC", "CCNCC", "c1ccccc1NC(C)=O"])
+def test_a_hydrogen_between_two_bonds_is_written_where_none_leaves(smiles: str) -> None:
+    """A nitrogen in a chain that runs from left to right has it above or below."""
+    drawing = depict(smiles, SPELLED)
+    place = next(place for place, atom in enumerate(drawing.atoms) if atom.symbol == "N")
+    angle = {"right": 0.0, "left": np.pi, "above": np.pi / 2, "below": -np.pi / 2}[drawing.atoms[place].hydrogens_side]
+    assert max(np.cos(angle - bond) for bond in bonds_of(drawing, place)) < np.cos(np.radians(50))
+
+
+@pytest.mark.parametrize("smiles", ["C[N+](=O)[O-]", "O=[N+]([O-])c1ccccc1", "CC(=O)[O-]"])
+def test_a_charge_is_written_beside_the_bonds(smiles: str) -> None:
+    drawing = depict(smiles, SPELLED)
+    corners = {"upper right": 45, "upper left": 135, "lower right": -45, "lower left": -135}
+    charged = [place for place, atom in enumerate(drawing.atoms) if atom.charge]
+    assert charged
+    for place in charged:
+        angle = np.radians(corners[drawing.atoms[place].charge_corner])
+        assert max(np.cos(angle - bond) for bond in bonds_of(drawing, place)) <= np.cos(np.radians(30))
+
+
 def test_charges_and_isotopes_are_told() -> None:
     first, second = depict("[2H][NH3+]", SPELLED).atoms
     assert (first.symbol, first.isotope, second.charge, second.hydrogens) == ("H", 2, 1, 3)

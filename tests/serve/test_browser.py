@@ -4,13 +4,13 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import pytest
 
+from tests import browser
 from tests.serve.attacks import SCRIPT
 from tests.serve.client import Running
 from tests.serve.conftest import path_graph
@@ -18,13 +18,8 @@ from tests.workflow.small import molecules
 from tokengt.workflow.predicting import predict_file
 
 
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """The page of a server in a browser, and what it did besides being shown."""
-
-    page: Any
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
+class Opened(browser.Opened):
+    """The page of a server."""
 
     def text(self, selector: str) -> str:
         found: str = self.page.inner_text(selector)
@@ -68,24 +63,14 @@ Open = Callable[..., Opened]
 
 @pytest.fixture
 def open_page(chromium: Any, server: Running) -> Iterator[Open]:
-    contexts = []
+    with browser.opening(chromium, Opened, seconds=60) as opening:
 
-    def opened(at: Running = server, width: int = 1200, scheme: str = "light") -> Opened:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        context.set_default_timeout(60_000)
-        found = Opened(context.new_page())
-        found.page.on("console", lambda message: found.complaints.append(message.text))
-        found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
-        found.page.on("dialog", lambda dialog: (found.complaints.append(dialog.message), dialog.dismiss()))
-        found.page.on("request", lambda request: found.requests.append(request.url))
-        found.page.goto(f"http://127.0.0.1:{at.port}/")
-        found.page.wait_for_selector("html[data-ready]")
-        return found
+        def opened(at: Running = server, width: int = 1200, scheme: str = "light") -> Opened:
+            found = opening(f"http://127.0.0.1:{at.port}/", width, scheme)
+            found.page.wait_for_selector("html[data-ready]")
+            return found
 
-    yield opened
-    for context in contexts:
-        context.close()
+        yield opened
 
 
 def test_typed_molecules_are_predicted_and_downloaded(

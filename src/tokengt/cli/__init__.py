@@ -10,6 +10,7 @@ from contextlib import suppress
 from tokengt._version import __version__
 from tokengt.cli import (
     benching,
+    benchmarking,
     comparing,
     explaining,
     models,
@@ -31,6 +32,7 @@ _GOES_ON = {
     "embed": "the same command goes on where it was",
     "compare": "the same command goes on where it was",
     "reproduce": "the same command goes on where it was",
+    "benchmark": "the same command goes on where it was",
     "train": "go on with the same command and --resume",
     "finetune": "go on with the same command and --resume",
 }
@@ -107,7 +109,7 @@ def _parser() -> Parser:
     parser = Parser(prog="tokengt", description="Pure Transformers that learn from graphs, hypergraphs and molecules.")
     parser.add_argument("--version", action="version", version=f"tokengt {__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
-    for room in (
+    rooms = (
         running,
         pretraining,
         comparing,
@@ -118,7 +120,9 @@ def _parser() -> Parser:
         models,
         verifying,
         reproducing,
+        benchmarking,
         benching,
-    ):
+    )
+    for room in rooms:
         room.add_verbs(verbs)
     return parser

@@ -1,15 +1,13 @@
 """The picture of attention distances: one column per run, one row per part, one dot per head."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tokengt.files import write_whole
+from tokengt.training.plots import draw_figure
 
-_DPI = 150
 _IDENTIFIERS = {"laplacian": "Lap", "orf": "ORF", "none": "no identifiers"}
 _PARTS = {"valid": "validation part", "train": "training part"}
 
@@ -19,17 +17,11 @@ def plot_distances(cells: Sequence[dict[str, Any]], file: Path) -> None:
 
     All panels share their axes. The same numbers give the same bytes.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     runs, parts = (list(dict.fromkeys(cell[name] for cell in cells)) for name in ("run", "part"))
-    content = io.BytesIO()
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        style = {"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10}
-        matplotlib.rcParams.update(style)
-        figure = Figure(figsize=(max(4.2, 3.4 * len(runs)), 0.6 + 2.9 * len(parts)), layout="constrained")
+
+    def draw(figure: Any) -> None:
         grid = figure.subplots(len(parts), len(runs), squeeze=False, sharex=True, sharey=True)
         for cell in cells:
             axes = grid[parts.index(cell["part"]), runs.index(cell["run"])]
@@ -44,8 +36,8 @@ def plot_distances(cells: Sequence[dict[str, Any]], file: Path) -> None:
             axes.set_ylim(bottom=0)
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-        figure.savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
-    write_whole(file, content.getvalue())
+
+    draw_figure(file, (max(4.2, 3.4 * len(runs)), 0.6 + 2.9 * len(parts)), draw)
 
 
 def _panel(axes: Any, hops: Any) -> None:

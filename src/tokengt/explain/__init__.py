@@ -7,7 +7,7 @@ and return arrays; ``plot_*`` draw them, and notebooks show them as they are. :f
 from tokengt.explain.attributions import Attribution, attribution, mean_attribution, occlusions, subject_of
 from tokengt.explain.distance import Distances, attention_distance, graph_distances
 from tokengt.explain.explanation import AttentionSummary, Explanation, Molecule, explain_graph
-from tokengt.explain.maps import AttentionMaps, attention_maps, plot_map_grid
+from tokengt.explain.maps import AttentionMaps, attention_maps
 from tokengt.explain.patterns import Column
 from tokengt.explain.pictures import (
     plot_attention_distance,
@@ -42,6 +42,5 @@ __all__ = [
     "plot_attention_maps",
     "plot_attribution",
     "plot_equivariance_profile",
-    "plot_map_grid",
     "subject_of",
 ]

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from tokengt.batch import GraphBatch
 from tokengt.config import near
 from tokengt.explain.gradients import integrated_gradients
 from tokengt.explain.graph_subject import GraphSubject
 from tokengt.explain.maps import attention_maps
 from tokengt.explain.rollout import last_attention, rolled_out
 from tokengt.explain.subject import Reading, Subject, as_they_are, removals
-from tokengt.explain.token_subject import Baseline, TokenSubject
+from tokengt.explain.token_subject import Baseline, TokenSubject, read_token
 from tokengt.explain.tokens import Tokens, one_graph
 from tokengt.models.tokengt.model import TokenGT
 
@@ -234,10 +234,10 @@ def of_attention(model: Any, graph: Any, method: Method = "rollout", *, row: int
     return Attribution(method, maps.tokens, found, words[method], np.nan, np.nan, evaluations=1)
 
 
-def rows_read(model: TokenGT, batch: Any, tokens: Tokens, row: int) -> NDArray[np.int64]:
+def rows_read(model: TokenGT, batch: GraphBatch, tokens: Tokens, row: int) -> NDArray[np.int64]:
     """The tokens that a row of outputs is read from: one, or all nodes and edges where their sum is."""
-    subject = TokenSubject(model, batch, row)
-    return np.array(sorted(subject.read_from)) if subject.read_from else np.flatnonzero(tokens.endpoints[:, 0] >= 0)
+    token = read_token(model, batch, tokens, row)
+    return np.flatnonzero(tokens.endpoints[:, 0] >= 0) if token is None else np.array([token])
 
 
 def mean_attribution(parts: Sequence[Attribution]) -> Attribution:
@@ -261,8 +261,3 @@ def mean_attribution(parts: Sequence[Attribution]) -> Attribution:
         by_part={name: np.mean([part.by_part.get(name, blank) for part in parts], 0) for name in names},
         evaluations=sum(part.evaluations for part in parts),
     )
-
-
-def random_attribution(tokens: Tokens, seed: int = 0) -> NDArray[np.float64]:
-    """[tokens] scores that know nothing: what a method is compared with."""
-    return torch.rand(len(tokens), generator=torch.Generator().manual_seed(seed)).double().numpy()

@@ -47,6 +47,11 @@ class Distances:
         """Over graphs: [layers, heads]; NaN if there are none."""
         return self.hops.mean(0) if len(self.hops) else np.full(self.hops.shape[1:], np.nan)
 
+    def _repr_html_(self) -> str:
+        from tokengt.explain.pictures import as_html, plot_attention_distance
+
+        return as_html(plot_attention_distance(self.mean))
+
 
 def attention_distance(model: Any, batch: Any) -> NDArray[np.float64]:
     """The mean attention distance in hops over the graphs of a batch, as an array [layers, heads]."""

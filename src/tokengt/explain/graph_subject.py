@@ -1,4 +1,4 @@
-"""Any other model as a function of the graph: nodes and edges taken out of it, or features on the way from their mean.
+"""Any other model as a function of the graph: parts taken out of it, or features on the way from ordinary ones.
 
 A node is taken out with all its edges, an edge in both directions, and whatever the model knows of the structure
 (distances, walks) is worked out anew for the graph that is left. The path of gradients goes through the embedded

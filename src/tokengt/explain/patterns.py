@@ -10,7 +10,7 @@ from functools import cache
 from itertools import permutations, product
 from typing import Literal
 
-from tokengt.theory.partitions import EqualityPattern, num_blocks, pattern_of, patterns, split_pattern
+from tokengt.theory.partitions import EqualityPattern, num_blocks, pattern_of, patterns
 
 Role = Literal["self", "neighbour", "global", "special", "left over"]
 
@@ -71,11 +71,9 @@ def pattern_columns(order: int, directed: bool) -> tuple[Column, ...]:
     else:
         orbits = {pattern: _orbit(pattern, order) for pattern in every}
         groups = [orbits[pattern] for pattern in every if orbits[pattern][0] == pattern]
-    words = _WORDS if directed else _SYMMETRIC_WORDS
+    words = {2: _WORDS if directed else _SYMMETRIC_WORDS}.get(order, {})
     return tuple(
-        Column(words.get(group[0], _spelled(group[0], order)) if order == 2 else _spelled(group[0], order), *rest)
-        for group in groups
-        for rest in [(_role(group[0], order), group)]
+        Column(words.get(group[0]) or _spelled(group[0], order), _role(group[0], order), group) for group in groups
     )
 
 
@@ -107,11 +105,10 @@ def _orbit(pattern: EqualityPattern, order: int) -> tuple[EqualityPattern, ...]:
 
 
 def _role(pattern: EqualityPattern, order: int) -> Role:
-    query, key = set(pattern[:order]), set(pattern[order:])
-    same = split_pattern(pattern, order)
-    if same.query == same.key and pattern[:order] == pattern[order:]:
+    query, key = pattern[:order], pattern[order:]
+    if query == key:
         return "self"
-    return "neighbour" if query & key else "global"
+    return "neighbour" if set(query) & set(key) else "global"
 
 
 def _spelled(pattern: EqualityPattern, order: int) -> str:

@@ -91,16 +91,11 @@ def plot_attribution(attribution: Attribution) -> Any:
 
 def explanation_html(explanation: "Explanation") -> str:
     """The explanation as one block of HTML, for notebooks."""
+    spread = explanation.spread
     rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{value:.6g}</td><td>{spread}</td></tr>"
-        for name, value, spread in zip(
-            explanation.outputs,
-            explanation.prediction,
-            [""] * len(explanation.outputs)
-            if explanation.spread is None
-            else [f"± {value:.2g}" for value in explanation.spread],
-            strict=True,
-        )
+        f"<tr><td>{html.escape(name)}</td><td>{explanation.prediction[place]:.6g}</td>"
+        f"<td>{'' if spread is None else f'± {spread[place]:.2g}'}</td></tr>"
+        for place, name in enumerate(explanation.outputs)
     )
     figures = [plot_attribution(each) for each in explanation.attributions.values()]
     if explanation.distance is not None and len(explanation.distance):

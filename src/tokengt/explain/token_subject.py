@@ -23,7 +23,8 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.explain.subject import Reading, Slopes, Subject, as_they_are
-from tokengt.explain.tokens import EDGE, NODE, tokens_of
+from tokengt.explain.tokens import EDGE, NODE, Tokens, tokens_of
+from tokengt.level import Level
 from tokengt.models.passes import evaluating
 from tokengt.models.tokengt.model import TokenGT
 from tokengt.ragged import Segments, segment_sum
@@ -63,14 +64,9 @@ class TokenSubject(Subject):
         reading: Reading = as_they_are,
         draw: int = 0,
     ) -> None:
-        level = model.config.head.level
-        if level == "link":
-            raise ValueError(
-                "this model scores pairs of nodes (level 'link'); explanations are of graph, node and edge"
-            )
         if baseline not in BASELINES:
             raise ValueError(f"baseline is {baseline!r}; expected one of {', '.join(BASELINES)}")
-        self.model, self.batch, self.level, self.reading = model, batch, level, reading
+        self.model, self.batch, self.level, self.reading = model, batch, explained_level(model), reading
         with torch.no_grad(), evaluating(model):
             self.laid_out, terms, self.links = model.input_terms(batch, draw=draw)
         self.values, self.ends = self.laid_out.values, self.laid_out.endpoints
@@ -84,7 +80,7 @@ class TokenSubject(Subject):
         self.stages = len(self.moving)
         self.difference = _total(self.parts, self.values)
         self.start = self.values - self.difference
-        self._target = self._read_token(row, batch)
+        self._target = read_token(model, batch, self.tokens, row)
         self.read_from = frozenset() if self._target is None else frozenset({self._target})
 
     def _parts(
@@ -107,18 +103,6 @@ class TokenSubject(Subject):
             words = " and every edge ".join(ordinary)
             return parts, f"every node is {words}, the most ordinary here, without identifiers"
         return parts, _SENTENCES["zero" if baseline == "ordinary" else baseline]
-
-    def _read_token(self, row: int, batch: GraphBatch) -> int | None:
-        """The token that the head reads; None where it reads the sum of all."""
-        head = self.model.config.head
-        if head.level == "graph":
-            check_row(row, 1, head.level)
-            return 0 if head.readout == "token" else None
-        if head.level == "node":
-            check_row(row, batch.num_nodes, head.level)
-            return int(self.tokens.nodes[row])
-        check_row(row, batch.num_edges, head.level)
-        return int(self.tokens.of_edge[row])
 
     def size(self) -> int:
         encoder = self.model.config.encoder
@@ -186,6 +170,31 @@ class TokenSubject(Subject):
         return RowLinks(sources[there], targets[there])
 
 
+def read_token(model: TokenGT, batch: GraphBatch, tokens: Tokens, row: int) -> int | None:
+    """The token that the head reads for a row of outputs; None where it reads the sum of all.
+
+    Raises:
+        ValueError: one sentence: there is no such row, or rows are of pairs of nodes.
+    """
+    level = explained_level(model)
+    check_row(row, batch.level_rows(level).total, level)
+    if level == "graph":
+        return 0 if model.config.head.readout == "token" else None
+    return int(tokens.nodes[row] if level == "node" else tokens.of_edge[row])
+
+
+def explained_level(model: TokenGT) -> Level:
+    """What a row of the model's outputs belongs to.
+
+    Raises:
+        ValueError: one sentence: to a pair of nodes, which is not explained.
+    """
+    level = model.config.head.level
+    if level == "link":
+        raise ValueError("this model scores pairs of nodes (level 'link'); explanations are of graph, node and edge")
+    return level
+
+
 def most_ordinary(rows: Float[Tensor, "rows dim"]) -> int:
     """The row that is nearest to the mean of all; of several equally near ones that which sorts first by its values.
 
@@ -201,6 +210,8 @@ def _total(parts: Mapping[str, Tensor], like: Tensor) -> Float[Tensor, "tokens d
 
 
 def check_row(row: int, rows: int, level: str) -> None:
-    """Refuse a row that the graph does not have, in one sentence."""
+    """Refuse a row that the graph does not have, and links, in one sentence."""
+    if level == "link":
+        raise ValueError("this model predicts links, and explanations are of graphs, nodes and edges")
     if not 0 <= row < rows:
         raise ValueError(f"row is {row}; this model predicts one row per {level}, and this graph has {rows} (from 0)")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tokengt.attention import FavorConfig, MultiheadAttention, may_attend, refuse_large_maps
@@ -106,15 +106,23 @@ def _of_layer(
         heads = max(1, _AT_ONCE // (width * min(len(q), sequences)))
         for start in range(0, len(q), sequences):
             some = slice(start, start + sequences)
-            mask = None if bucket.mask is None else bucket.mask[some, None]
-            if ends is not None:
-                shared = may_attend(ends[bucket.rows[some]])
-                mask = shared if mask is None else shared & mask
-            pieces: list[list[Tensor]] = [[] for _ in measures]
-            for one, other in zip(*(x[some].transpose(1, 2).split(heads, 1) for x in (q, k)), strict=True):
-                weights = attention.kernel.weights(one, other, mask)
-                for measure, own in zip(measures, pieces, strict=True):
-                    own.append(measure(weights, place, some))
-            for own, all_of_it in zip(pieces, found, strict=True):
-                all_of_it.append(torch.cat(own, 1))
+            mask = _mask(bucket, some, ends)
+            of_heads = [
+                [measure(weights, place, some) for measure in measures]
+                for one, other in zip(*(x[some].transpose(1, 2).split(heads, 1) for x in (q, k)), strict=True)
+                for weights in [attention.kernel.weights(one, other, mask)]
+            ]
+            for own, pieces in zip(found, zip(*of_heads, strict=True), strict=True):
+                own.append(torch.cat(pieces, 1))
     return tuple(torch.cat(each) for each in found)
+
+
+def _mask(
+    bucket: Bucket, some: slice, ends: Int[Tensor, "tokens order"] | None
+) -> Bool[Tensor, "sequences #width width"] | None:
+    """Which keys there are for some sequences of a bucket: no padding and, with ``ends``, those that share a node."""
+    there = None if bucket.mask is None else bucket.mask[some, None]
+    if ends is None:
+        return there
+    shared = may_attend(ends[bucket.rows[some]])
+    return shared if there is None else shared & there

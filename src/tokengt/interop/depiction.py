@@ -3,9 +3,10 @@
 RDKit places the atoms; what they look like is left to whoever draws them.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,19 @@ from numpy.typing import NDArray
 from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy, TextKind, read_molecule
 
 BondStyle = Literal["single", "double", "triple", "aromatic", "dative", "wedge", "hash", "wavy"]
+Side = Literal["right", "left", "above", "below"]
+Corner = Literal["upper right", "upper left", "lower right", "lower left"]
+# Where a name beside an atom lies, as an angle. Of places that are equally free, the first is taken.
+_SIDES: dict[Side, float] = {"right": 0.0, "left": math.pi, "above": math.pi / 2, "below": -math.pi / 2}
+_CORNERS: dict[Corner, float] = {
+    "upper right": math.pi / 4,
+    "upper left": 3 * math.pi / 4,
+    "lower right": -math.pi / 4,
+    "lower left": -3 * math.pi / 4,
+}
+# A bond this near to what is written beside an atom runs into it: a hydrogen is wider than a charge.
+_NEAR_HYDROGENS, _NEAR_CHARGE = math.radians(50), math.radians(35)
+_Place = TypeVar("_Place", bound=str)
 # RDKit's names of what one bond in a drawing can be; whatever is not listed is drawn as a single line.
 _ORDERS: dict[str, BondStyle] = {"DOUBLE": "double", "TRIPLE": "triple", "AROMATIC": "aromatic", "DATIVE": "dative"}
 _DIRECTIONS: dict[str, BondStyle] = {"BEGINWEDGE": "wedge", "BEGINDASH": "hash", "UNKNOWN": "wavy"}
@@ -23,14 +37,16 @@ class DrawnAtom:
     """One atom: its element, and what is written beside it.
 
     ``written`` is whether its symbol is: a carbon in a chain or ring is only a corner. ``hydrogens`` are those that are
-    no atoms of their own, to be written to the "left" or the "right" of the symbol.
+    no atoms of their own, to be written on ``hydrogens_side`` of the symbol; ``charge_corner`` is where a charge has
+    most room.
     """
 
     symbol: str
     written: bool
     hydrogens: int = 0
-    hydrogens_side: Literal["left", "right"] = "right"
+    hydrogens_side: Side = "right"
     charge: int = 0
+    charge_corner: Corner = "upper right"
     isotope: int = 0
 
 
@@ -72,7 +88,7 @@ def depict(text: str, policy: MoleculePolicy = DEFAULT_POLICY, kind: TextKind = 
     from rdkit.Chem import rdDepictor
 
     molecule = Chem.Mol(molecule)
-    rdDepictor.Compute2DCoords(molecule, canonOrient=True)
+    rdDepictor.Compute2DCoords(molecule, canonOrient=True, useRingTemplates=True)
     rdDepictor.StraightenDepiction(molecule)
     rings = [tuple(ring) for ring in molecule.GetRingInfo().AtomRings()]
     _kekulised(molecule)
@@ -116,19 +132,38 @@ def _scaled(places: NDArray[np.float64], molecule: Any) -> NDArray[np.float64]:
 def _atom(atom: Any, places: NDArray[np.float64], neighbours: Sequence[int]) -> DrawnAtom:
     plain = atom.GetFormalCharge() == 0 and atom.GetIsotope() == 0 and atom.GetNumRadicalElectrons() == 0
     corner = atom.GetSymbol() == "C" and plain and len(neighbours) > 0
-    # Hydrogens go to the side where no bond leaves.
-    x = places[atom.GetIdx(), 0]
-    to_the_right = sum(places[other, 0] - x for other in neighbours)
+    away = places[list(neighbours)] - places[atom.GetIdx()]
+    bonds = np.arctan2(away[:, 1], away[:, 0])
+    side = _hydrogens_side(bonds)
+    hydrogens = atom.GetTotalNumHs()
     # A straight line of carbons would look like one bond.
     straight = len(neighbours) == 2 and _is_straight(places, neighbours[0], atom.GetIdx(), neighbours[1])
     return DrawnAtom(
         atom.GetSymbol(),
         not corner or straight,
-        0 if corner and not straight else atom.GetTotalNumHs(),
-        "left" if to_the_right > 0.05 else "right",
+        0 if corner and not straight else hydrogens,
+        side,
         atom.GetFormalCharge(),
+        _freest(_CORNERS, np.append(bonds, _SIDES["left"]) if hydrogens and side == "left" else bonds, _NEAR_CHARGE),
         atom.GetIsotope(),
     )
+
+
+def _hydrogens_side(bonds: NDArray[np.float64]) -> Side:
+    """Beside the symbol, as letters are read; above or below it where bonds leave to both sides."""
+    best: Side = "left" if _room(_SIDES["left"], bonds) > _room(_SIDES["right"], bonds) + 0.05 else "right"
+    return best if _room(_SIDES[best], bonds) > _NEAR_HYDROGENS else _freest(_SIDES, bonds, math.pi)
+
+
+def _freest(options: Mapping[_Place, float], bonds: NDArray[np.float64], enough: float) -> _Place:
+    """The first option that is so far from all bonds, or the one that is furthest from them."""
+    rooms = {name: min(_room(angle, bonds), enough) for name, angle in options.items()}
+    return max(rooms, key=lambda name: round(rooms[name], 2))
+
+
+def _room(angle: float, bonds: NDArray[np.float64]) -> float:
+    """The angle to the nearest bond."""
+    return min((abs(math.remainder(angle - float(bond), math.tau)) for bond in bonds), default=math.pi)
 
 
 def _is_straight(places: NDArray[np.float64], one: int, middle: int, other: int) -> bool:

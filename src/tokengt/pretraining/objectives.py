@@ -23,6 +23,7 @@ from tokengt.models.tokengt.masking import HIDING
 from tokengt.pretraining.assays import CENTRE, FIELDS, LEVELS, PER_DEVIATION, SLOTS
 from tokengt.pretraining.quantise import MISSING
 from tokengt.pretraining.sources import ABOVE, BELOW, UNKNOWN
+from tokengt.training.labels import LabelTable
 
 TARGETS = ("masked", "descriptors", "fingerprints", "assays")
 
@@ -123,14 +124,18 @@ class Objectives:
     def out_dim(self) -> int:
         return self.layout.head + self.layout.masked
 
+    @property
+    def table(self) -> LabelTable:
+        """To the loop the first cell of a row is its one label, so that a loss is a mean over molecules."""
+        return LabelTable(targets=1)
+
     def loss_sum(self, output: Float[Tensor, "rows out"], targets: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
-        """The loss of all rows but those that only fill up, times the cells of a row, by which the loop divides."""
+        """The loss summed over all rows but those that only fill up."""
         terms = self.terms(output, targets)
-        total = sum(
+        return sum(
             (self.weights.get(name, 1.0) / self.expected[name] * term.sum() for name, term in terms.items()),
             torch.zeros((), device=output.device),
         )
-        return total * self.layout.columns
 
     def terms(
         self, output: Float[Tensor, "rows out"], targets: Float[Tensor, "rows columns"]

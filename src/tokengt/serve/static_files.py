@@ -27,9 +27,10 @@ class StaticFile:
 
 
 def read_static() -> dict[str, StaticFile]:
-    """All files by their names."""
+    """All files by their names; colours and letters are those of the pages that explain predictions."""
+    package = files("tokengt")
     found = {}
-    for file in (files("tokengt") / "serve" / "static").iterdir():
+    for file in (*(package / "serve" / "static").iterdir(), package / "explain" / "page" / "style" / "base.css"):
         kind = _TYPES.get(PurePosixPath(file.name).suffix)
         if kind is not None:
             found[file.name] = StaticFile(file.read_bytes(), kind)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tokengt.data.manifest import TaskKind
 from tokengt.data.splits import Split
 from tokengt.data.store import Store
 from tokengt.training.floor import Floor, has_fingerprints, inputs, some_of
@@ -29,31 +30,37 @@ def forest_floor(store: Store, split: Split, task: Task, seed: int = 0) -> Floor
     """
     if not has_fingerprints(store) or not len(split.test):
         return None
-    train = some_of(split.train, task.out_dim, seed)
+    train = some_of(split.train, task.width, seed)
     known, asked = inputs(store.graphs, train), inputs(store.graphs, split.test)
     labels = store.targets[train].double().numpy()
-    columns = [_predicted(task, known, labels[:, at], asked, seed) for at in range(labels.shape[1])]
+    columns = [forest_column(task.kind, known, labels[:, at], asked, seed, task.width) for at in range(labels.shape[1])]
     predictions = torch.from_numpy(np.concatenate(columns, 1))
     return Floor(predictions, len(train) if len(train) < len(split.train) else None)
 
 
-def _predicted(task: Task, known: Any, labels: Any, asked: Any, seed: int) -> Any:
-    """One target: [rows, 1] numbers or probabilities of class 1, or [rows, classes] probabilities."""
+def forest_column(kind: TaskKind, known: Any, labels: Any, asked: Any, seed: int, classes: int = 2) -> Any:
+    """One target: [rows, 1] numbers or probabilities of class 1, or of several ``classes`` [rows, classes].
+
+    ``known`` and ``asked`` are [rows, columns], dense or sparse, ``labels`` [rows] with NaN where there is none.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+    """
     try:
         from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
     except ImportError as error:
         raise ImportError("a random forest is grown by scikit-learn; pip install scikit-learn brings it") from error
     there = ~np.isnan(labels)
-    if task.kind == "regression":
+    if kind == "regression":
         forest = RandomForestRegressor(TREES, max_features=1 / 3, random_state=seed, n_jobs=-1)
         forest.fit(known[there], labels[there])
         return _alone(forest).predict(asked)[:, None]
     forest = RandomForestClassifier(TREES, max_features="sqrt", random_state=seed, n_jobs=-1)
     forest.fit(known[there], labels[there].astype(np.int64))
     # A class that no row has gets no column of scikit-learn's.
-    probabilities = np.zeros((asked.shape[0], task.out_dim if task.kind == "multiclass" else 2))
+    probabilities = np.zeros((asked.shape[0], classes if kind == "multiclass" else 2))
     probabilities[:, forest.classes_] = _alone(forest).predict_proba(asked)
-    return probabilities if task.kind == "multiclass" else probabilities[:, 1:]
+    return probabilities if kind == "multiclass" else probabilities[:, 1:]
 
 
 def _alone(forest: Any) -> Any:

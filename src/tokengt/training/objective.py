@@ -5,13 +5,15 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from tokengt.training.labels import LabelTable
+
 
 @runtime_checkable
 class Objective(Protocol):
     """A loss to make small, and which epoch is the best one by it.
 
     ``metric`` names the measure that chooses the best epoch, ``out_dim`` how many outputs of the model a loss reads.
-    The loop divides a summed loss by the number of cells of the table of labels that are not NaN.
+    The loop divides a summed loss by the number of labels that ``table`` counts.
     """
 
     @property
@@ -19,6 +21,9 @@ class Objective(Protocol):
 
     @property
     def out_dim(self) -> int: ...
+
+    @property
+    def table(self) -> LabelTable: ...
 
     def loss_sum(
         self, output: Float[Tensor, "rows out"], targets: Float[Tensor, "rows columns"]

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,19 +105,12 @@ def explain(
     output = _output(target, names, prediction, predictor.task)
     passes = draws if over == "identifiers" else 1
     with _timed(seconds, "explanation"):
+        ask = partial(explain_graph, row=item, output=output, methods=methods, baseline=baseline)
         parts = [
-            explain_graph(
-                member.model,
-                ready(member, single.graph, predictor.device),
-                row=item,
-                output=output,
-                methods=methods,
-                baseline=baseline,
-                reading=member.task.readable,
-                draw=draw,
-                attention=place == draw == 0,
-            )
+            ask(member.model, graph, reading=reading, draw=draw, attention=place == draw == 0)
             for place, member in enumerate(predictor.members)
+            for graph in [ready(member, single.graph, predictor.device)]
+            for reading in [partial(predictor.readable, member=member)]
             for draw in range(passes)
         ]
     first, missing = parts[0], dict(parts[0].missing)
@@ -211,6 +205,7 @@ def _predicted(
     predictor: Predictor, graph: GraphBatch, item: int, draws: int, over: Over
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The row of predictions that is explained, and its standard deviation."""
+    predictor.refuse_links("explain")
     rows = graph.level_rows(predictor.spec.level).total
     if not 0 <= item < rows:
         level = predictor.spec.level

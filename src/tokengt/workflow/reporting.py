@@ -34,9 +34,9 @@ class Report:
 
     def __str__(self) -> str:
         own = self.explanation
-        name, value = own.outputs[own.output], own.prediction[own.output]
+        what = f"chance of {own.outputs[own.output]}" if own.unit == "probability" else own.outputs[own.output]
         spread = "" if own.spread is None else f" ± {own.spread[own.output]:.2g}"
-        return f"{own.source}, {name} {value:.4g}{spread} ({self.size / 1e6:.1f} MB)"
+        return f"{own.source}, {what} {own.prediction[own.output]:.4g}{spread} ({self.size / 1e6:.1f} MB)"
 
 
 def explain_file(

@@ -178,15 +178,19 @@ def with_descriptors(predictor: Predictor, single: Single, values: Sequence[floa
     Raises:
         ValueError: one sentence: how many were expected.
     """
-    names = predictor.spec.descriptors.names
-    if values is None and (single.graph.graph_features is not None or not names):
+    names, features = predictor.spec.descriptors.columns, single.graph.graph_features
+    built_in = len(predictor.spec.descriptors.names) - len(names)
+    if values is None and (not names or (features is not None and features.shape[1] > built_in)):
         return single
     if values is None or len(values) != len(names):
         raise ValueError(
             f"this run was trained with descriptors; expected {len(names)} numbers ({', '.join(names) or 'none'}), got "
             f"{0 if values is None else len(values)}"
         )
-    return replace(single, graph=single.graph.with_graph_features(torch.tensor([list(values)], dtype=torch.float32)))
+    given = torch.tensor([list(values)], dtype=torch.float32)
+    # What is worked out from the molecule follows what is given.
+    own = [] if features is None or not built_in else [features[:, -built_in:].float()]
+    return replace(single, graph=single.graph.with_graph_features(torch.cat([given, *own], 1)))
 
 
 def _short(text: Any) -> str:

@@ -107,6 +107,7 @@ def summarise_run(
         ValueError: one sentence: what cannot be read, or has no label to compare with.
     """
     predictor, folder = Predictor.load(run, device, max_atoms=max_atoms), find_run(run)
+    predictor.refuse_links("explain")
     for member in predictor.members:
         check_passes(member.model, draws, over)
     say_if_hidden(data, not quiet)
@@ -201,12 +202,12 @@ def _facts(folder: Path, predictor: Predictor, store: Store, strange: int, label
     """What else a reader should know of the numbers."""
     facts = [f"{len(store):,} graphs of {store.manifest.source.name}"]
     if store.manifest.rejected:
-        facts.append(f"{store.manifest.rejected:,} rows could not be read and are left out")
+        facts.append(f"rows that could not be read and are left out: {store.manifest.rejected:,}")
     if strange:
-        facts.append(f"{strange:,} labels are of classes that the run does not know")
+        facts.append(f"labels of classes that the run does not know: {strange:,}")
     lost = int(torch.isnan(labelled.mean).any(1).sum())
     if lost:
-        facts.append(f"for {lost:,} rows the model gives no finite number")
+        facts.append(f"rows for which the model gives no finite number: {lost:,}")
     if (folder / SUMMARY).is_file():
         own = read_summary(folder)
         if own.test:

@@ -12,6 +12,7 @@ from torch import Tensor
 from tokengt.data.leaks import ELEMENTS
 from tokengt.data.store import Store
 from tokengt.explain.errors import Agreement, by_name, by_size, coverage, reliability
+from tokengt.explain.page.words import number
 from tokengt.explain.run_summary import Picture, TargetSummary, WrongRow
 from tokengt.inference import Predictor
 from tokengt.interop.depiction import depict
@@ -173,8 +174,8 @@ def _wrong(
         prediction = f"{task.classes[best]} ({outputs[best]:.0%})"
     else:
         binary = task.kind == "binary"
-        label_text = f"{label:.0f}" if binary else f"{label:.4g}"
-        prediction = f"{outputs[0]:.0%}" if binary else f"{outputs[0]:.4g}"
+        label_text = f"{label:.0f}" if binary else number(float(label))
+        prediction = f"{outputs[0]:.0%}" if binary else number(float(outputs[0]))
     return WrongRow(name, label_text, prediction, float(wrongness), _picture(predictor, data.store, graph, inside))
 
 

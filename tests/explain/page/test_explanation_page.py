@@ -60,7 +60,7 @@ def test_completeness_is_said_in_words(home: Path, open_page: Open) -> None:
     words = opened.page.inner_text("#attribution")
     assert "The scores sum to " in words
     assert "within the tolerance of" in words
-    assert "every token has the mean features of its kind" in words
+    assert "the most ordinary here, without identifiers" in words
 
 
 def drawn(opened: Opened) -> tuple[str, str, str]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokengt.experiments.basis.cells import Cell, CellMaps, cell_file, read_cell, read_maps
+from tokengt.experiments.basis.map_grid import draw_map_grid
 from tokengt.experiments.basis.settings import INPUTS, PAPER_STATISTICS, SETTINGS, SPLITS, Input, Score, Setting, Split
 from tokengt.experiments.tables import TableRow, distinct, markdown, mean_and_std, write_json, write_rows
-from tokengt.explain.maps import plot_map_grid
 from tokengt.files import write_whole
 from tokengt.structure.patterns import growth_strings
 
@@ -126,7 +126,7 @@ def plot_maps(out: Path, cells: Sequence[Cell], kind: Input) -> Path | None:
     names = [f"{_LABELS[s.ids].replace(' (', chr(10) + '(')}\n{'with' if s.types else 'no'} types" for s in SETTINGS]
     file = out / f"maps-{kind}.png"
     title = f"Attention maps of one test graph, {kind} input, entries clamped at 0.01; the first column is [null]"
-    plot_map_grid(grid, [_letters(pattern) for pattern in SHOWN_PATTERNS], ["target", *names], file, title=title)
+    draw_map_grid(grid, [_letters(pattern) for pattern in SHOWN_PATTERNS], ["target", *names], file, title=title)
     return file
 
 

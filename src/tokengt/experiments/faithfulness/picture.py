@@ -1,37 +1,57 @@
-"""The picture of faithfulness: one group of bars per task, one bar per method."""
+"""The picture of faithfulness: one panel per kind of AUC, one group of bars per task, one bar per method."""
 
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tokengt.experiments.tables import TableRow
 from tokengt.files import write_whole
 
 _DPI = 150
+# Methods that look at a trained model, and, in greys, what they are compared with.
+_COLOURS = ("#4c78a8", "#85b0d5", "#c3dbee", "#f58518", "#54a24b", "#b279a2", "#6b6b6b", "#a8a8a8", "#d6d6d6")
+# The AUC that is asked for.
+_WANTED = 0.9
 
 
-def plot_faithfulness(rows: Sequence[TableRow], file: Path) -> None:
-    """Draw the rows of the table. The same numbers give the same bytes."""
-    import matplotlib
+def draw_faithfulness(rows: Sequence[TableRow]) -> Any:
+    """The rows of the table as a figure of matplotlib."""
     from matplotlib.figure import Figure
 
-    tasks, systems = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("dataset", "system"))
-    mean = {(row.dataset, row.system): row.mean for row in rows}
-    spread = {(row.dataset, row.system): row.std or 0.0 for row in rows}
+    metrics = list(dict.fromkeys(row.metric for row in rows))
+    figure = Figure(figsize=(9, 2.7 * len(metrics) + 1), layout="constrained")
+    grid = figure.subplots(len(metrics), 1, squeeze=False)[:, 0]
+    for axes, metric in zip(grid, metrics, strict=True):
+        _bars(axes, [row for row in rows if row.metric == metric])
+        axes.set_title(metric, loc="left", fontsize=10)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def write_picture(rows: Sequence[TableRow], file: Path) -> None:
+    """The same numbers give the same bytes, whatever this machine's matplotlibrc says."""
+    import matplotlib
+
     content = io.BytesIO()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
-        figure = Figure(figsize=(2.6 * len(tasks) + 1.4, 3.8), layout="constrained")
-        axes, width = figure.subplots(), 0.84 / len(systems)
-        for place, system in enumerate(systems):
-            left = [task - 0.42 + (place + 0.5) * width for task in range(len(tasks))]
-            heights = [mean[task, system] for task in tasks]
-            axes.bar(left, heights, width * 0.92, yerr=[spread[task, system] for task in tasks], label=system)
-        axes.axhline(0.5, color="0.4", linewidth=0.8, linestyle="--")
-        axes.set_xticks(range(len(tasks)), tasks)
-        axes.set_ylabel("AUC of true atoms")
-        axes.set_ylim(0, 1.02)
-        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-        figure.savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
+        draw_faithfulness(rows).savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
     write_whole(file, content.getvalue())
+
+
+def _bars(axes: Any, rows: Sequence[TableRow]) -> None:
+    """One group of bars per task."""
+    tasks, systems = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("dataset", "system"))
+    width = 0.84 / len(systems)
+    for place, system in enumerate(systems):
+        own = [row for row in rows if row.system == system]
+        left = [tasks.index(row.dataset) - 0.42 + (place + 0.5) * width for row in own]
+        heights, spread = [row.mean for row in own], [row.std or 0.0 for row in own]
+        axes.bar(left, heights, width * 0.92, yerr=spread, label=system, color=_COLOURS[place % len(_COLOURS)])
+    for height, style in ((0.5, "--"), (_WANTED, ":")):
+        axes.axhline(height, color="0.4", linewidth=0.8, linestyle=style)
+    axes.set_xticks(range(len(tasks)), tasks)
+    axes.set_ylabel("AUC")
+    axes.set_ylim(0, 1.05)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,6 +1,5 @@
 """Learning curves: the validation error of every system by the minute of its training."""
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,24 +7,16 @@ from typing import Any
 from tokengt.experiments.molecules.datasets import Benchmark
 from tokengt.experiments.molecules.systems import SYSTEMS
 from tokengt.experiments.strokes import strokes
-from tokengt.files import write_whole
+from tokengt.training.plots import draw_figure
 
-_DPI = 150
 _LONG = {"mae": "validation MAE", "average_precision": "validation average precision"}
 
 
 def plot_learning(found: Mapping[str, Mapping[str, Any]], benchmark: Benchmark, file: Path) -> None:
     """Draw ``found[system]["curve"]``, each a list of [minute, value]. The same numbers give the same bytes."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     metric = benchmark.metrics[0]
-    content = io.BytesIO()
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        style = {"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
-        matplotlib.rcParams.update(style)
-        figure = Figure(figsize=(9.0, 5.2), layout="constrained")
+
+    def draw(figure: Any) -> None:
         axes = figure.subplots()
         lines = [(entry["label"], _asymptotics(name)) for name, entry in found.items()]
         for entry, stroke in zip(found.values(), strokes(lines), strict=True):
@@ -41,8 +32,8 @@ def plot_learning(found: Mapping[str, Mapping[str, Any]], benchmark: Benchmark, 
             axes.tick_params(axis="y", which="minor", labelsize=7)
         axes.grid(linewidth=0.4, alpha=0.5)
         figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-        figure.savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
-    write_whole(file, content.getvalue())
+
+    draw_figure(file, (9.0, 5.2), draw)
 
 
 def _asymptotics(name: str) -> str:

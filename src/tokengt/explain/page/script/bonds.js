@@ -3,6 +3,8 @@
 const APART = 0.15;
 // Bonds end before what is written at an atom.
 const ROOM = 0.27;
+// How far above or below a symbol its hydrogens are written.
+const LINE = 0.4;
 // The circle of a node that is no atom.
 const NODE = 0.26;
 
@@ -90,26 +92,38 @@ function nodeLabel(kind, node, place) {
     return [shape("circle", { class: "node", cx: node.x, cy: node.y, r: NODE, "fill-opacity": 0 }), label];
   }
   if (!node.written) return [];
-  const half = 0.16 * node.symbol.length;
   const texts = [shape("text", { x: node.x, y: node.y }, node.symbol)];
-  let right = node.x + half;
-  if (node.hydrogens) {
-    const to = node.hydrogens_side === "left" ? node.x - half : right;
-    texts.push(hydrogens(to, node.y, node.hydrogens_side, node.hydrogens));
-    if (node.hydrogens_side === "right") right += node.hydrogens > 1 ? 0.46 : 0.32;
-  }
-  // A charge stands to the right, or to the left where a bond leaves to the right and no hydrogen is in the way.
-  const left = node.hydrogens_side === "left" && !node.hydrogens;
-  const at = left ? { class: "small left", x: node.x - half } : { class: "small right", x: right };
-  if (node.charge) texts.push(shape("text", { ...at, y: node.y - 0.2 }, chargeText(node.charge)));
-  if (node.isotope)
-    texts.push(shape("text", { class: "small left", x: node.x - half, y: node.y - 0.2 }, String(node.isotope)));
+  if (node.hydrogens) texts.push(hydrogens(node));
+  if (node.charge) texts.push(charge(node));
+  if (node.isotope) texts.push(shape("text", { class: "small left", ...corner(node, -1, -1) }, String(node.isotope)));
   return texts;
 }
 
-function hydrogens(x, y, side, count) {
+/** Half of the width of an atom's symbol. */
+const halfOf = (node) => 0.16 * node.symbol.length;
+
+/** A place beside a symbol, to the left (-1) or right (1) and above (-1) or below (1) of it. */
+function corner(node, along, down) {
+  return { x: node.x + along * halfOf(node), y: node.y + 0.2 * down };
+}
+
+function hydrogens({ hydrogens: count, hydrogens_side: side, ...node }) {
   const several = count > 1 ? [shape("tspan", { class: "below", dy: 0.12, "font-size": 0.28 }, String(count))] : [];
-  return shape("text", { class: side, x, y }, "H", ...several);
+  const places = {
+    right: { class: "right", x: node.x + halfOf(node), y: node.y },
+    left: { class: "left", x: node.x - halfOf(node), y: node.y },
+    above: { x: node.x, y: node.y - LINE },
+    below: { x: node.x, y: node.y + LINE },
+  };
+  return shape("text", places[side], "H", ...several);
+}
+
+/** A charge stands where no bond leaves, behind hydrogens that stand there too. */
+function charge(node) {
+  const [vertical, horizontal] = node.charge_corner.split(" ");
+  const at = corner(node, horizontal === "left" ? -1 : 1, vertical === "lower" ? 1 : -1);
+  if (node.hydrogens && node.hydrogens_side === horizontal) at.x += node.hydrogens > 1 ? 0.46 : 0.32;
+  return shape("text", { class: `small ${horizontal}`, ...at }, chargeText(node.charge));
 }
 
 function chargeText(charge) {

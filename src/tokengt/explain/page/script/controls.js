@@ -128,8 +128,14 @@ function missing(id, title, reason) {
     "section",
     { id, "aria-labelledby": `${id}-title`, "data-missing": "true" },
     html("h2", { id: `${id}-title` }, title),
-    html("p", { class: "notice" }, reason),
+    html("p", { class: "notice" }, reason.endsWith(".") ? reason : `${reason}.`),
   );
+}
+
+/** Links to all panels of a page. */
+function partsOf(kinds) {
+  const links = kinds.map(([id, title]) => html("a", { href: `#${id}` }, title));
+  return html("nav", { "aria-label": "Parts of this page" }, ...links);
 }
 
 /** All panels of a page, in their order; what is missing says why. */

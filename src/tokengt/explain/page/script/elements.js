@@ -29,7 +29,7 @@ function number(value, digits = 3) {
     size !== 0 && (size < 1e-3 || size >= 1e5)
       ? value.toExponential(digits - 1)
       : String(Number(value.toPrecision(digits)));
-  return text.replace("-", "\u2212");
+  return text.replaceAll("-", "\u2212");
 }
 
 /** A number that says which way it goes. */
@@ -41,7 +41,8 @@ function signed(value, digits = 3) {
 function percent(share) {
   if (!Number.isFinite(share)) return "–";
   const value = 100 * share;
-  return `${value !== 0 && value < 0.95 ? value.toFixed(value < 0.095 ? 2 : 1) : value.toFixed(value < 10 ? 1 : 0)} %`;
+  const digits = value !== 0 && value < 0.095 ? 2 : value < 9.95 ? 1 : 0;
+  return `${value.toFixed(digits)}\u00a0%`;
 }
 
 /** Say something to whoever cannot see what has changed. */

@@ -25,7 +25,7 @@ class ErrorsPanel {
 function groupBars(groups, what, measure) {
   const shown = groups.slice(0, 16);
   const ends = shown.map(({ error, half_width }) => error + (half_width ?? 0));
-  const ticks = shown.map(({ name }, place) => ({ at: place, text: name }));
+  const ticks = shown.map(({ name }, place) => ({ at: place, text: name.replace(" to ", "\u2013") }));
   const label = `${measure} by ${what}`;
   const plot = new Plot(
     {

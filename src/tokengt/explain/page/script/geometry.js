@@ -20,7 +20,7 @@ function tokenPlaces(graph, tokens) {
 
 function badgePlace(box, count) {
   const x = box.left + BADGE.width / 2 + count * (BADGE.width + BADGE.gap);
-  return { kind: "badge", x, y: box.top - 0.95 };
+  return { kind: "badge", x, y: box.top - 1.15 };
 }
 
 /** Which tokens join the same two nodes: those that begin at the smaller one first, so that each lies at its start. */
@@ -63,6 +63,10 @@ function centrePlace(ends) {
   return { kind: "centre", x: mean("x"), y: mean("y"), ends };
 }
 
+const QUARTERS = [Math.PI / 2, -Math.PI / 2, 0, Math.PI];
+// Where hydrogens leave no room for a number. Beside a symbol they take both sides: a charge may be there.
+const TAKEN = { right: [0, Math.PI], left: [0, Math.PI], above: [-Math.PI / 2], below: [Math.PI / 2] };
+
 /** A place beside every node for its number: in the middle of the widest angle between its lines. */
 function numberPlaces({ nodes, lines }) {
   const angles = nodes.map(() => []);
@@ -72,9 +76,11 @@ function numberPlaces({ nodes, lines }) {
     angles[end].push(angle + Math.PI);
   }
   return nodes.map((node, place) => {
-    // Hydrogens take the room beside the atom, and its number goes above or below.
+    // Hydrogens and charges take room beside the atom, and its number goes where they leave some.
     const beside = node.hydrogens || node.charge;
-    const angle = beside ? furthest([Math.PI / 2, -Math.PI / 2], angles[place]) : widestGap(angles[place]);
+    const taken = node.hydrogens ? TAKEN[node.hydrogens_side] : [];
+    const options = beside ? QUARTERS.filter((angle) => !taken.includes(angle)) : [];
+    const angle = beside ? furthest(options, angles[place]) : widestGap(angles[place]);
     const away = node.written ? 0.5 : 0.4;
     return { x: node.x + away * Math.cos(angle), y: node.y + away * Math.sin(angle) };
   });

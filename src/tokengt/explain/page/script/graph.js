@@ -13,7 +13,7 @@ class GraphDrawing {
       role: "group",
       "aria-label": label,
     });
-    this.layers = ["marks", "lines", "labels", "numbers", "arcs", "rings", "picks"].map((name) =>
+    this.layers = ["marks", "lines", "rings", "labels", "numbers", "arcs", "picks"].map((name) =>
       shape("g", { class: name }),
     );
     this.svg.append(...this.layers);

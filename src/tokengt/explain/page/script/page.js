@@ -53,11 +53,7 @@ function drawTop() {
       html("p", { class: "facts" }, ...facts),
       html("ul", { class: "predictions" }, ...cards.map(({ element }) => element)),
       data.prediction.note ? html("p", { class: "facts" }, data.prediction.note) : "",
-      html(
-        "nav",
-        { "aria-label": "Parts of this page" },
-        ...PANELS.map(([id, title]) => html("a", { href: `#${id}` }, title)),
-      ),
+      partsOf(PANELS),
     );
 }
 

@@ -22,8 +22,10 @@ const COUNTS = [
       "a head that is one pattern has 100 there.",
   },
 ];
-// One sign per role, for heads too many to be written out.
-const ROLES = { self: "S", neighbour: "N", global: "G", special: "[ ]", "left over": "·" };
+// Pixels that the longest role takes when it is written out.
+const WORD = 56;
+// One sign per role, for heads that have less room.
+const ROLES = { self: "S", neighbour: "N", global: "G", special: "[ ]" };
 
 class PatternsPanel {
   constructor(data, pick) {
@@ -45,6 +47,7 @@ class PatternsPanel {
     this.meaning = html("p", { class: "faint" });
     this.controls = this.controlsOf();
     this.element = this.laidOut();
+    onWidth(this.grid, () => this.state && this.draw(this.state));
   }
 
   controlsOf() {
@@ -104,9 +107,9 @@ class PatternsPanel {
   /** One cell per head, with the role of its strongest pattern and the shade of that share. */
   overview(values) {
     const heads = values[0].length;
-    const narrow = heads > 12;
+    const narrow = this.grid.clientWidth < heads * (WORD + 3) + WORD;
     const grid = html("div", { class: "heads", role: "grid", "aria-label": "Heads by their strongest pattern" });
-    grid.style.gridTemplateColumns = `auto repeat(${heads}, minmax(${narrow ? 15 : 56}px, 1fr))`;
+    grid.style.gridTemplateColumns = `auto repeat(${heads}, minmax(${narrow ? 15 : WORD}px, 1fr))`;
     values.forEach((row, layer) => {
       const cells = row.map((shares, head) => this.cell(shares, layer, head, narrow));
       grid.append(html("div", { role: "row" }, html("span", { role: "rowheader" }, `layer ${layer + 1}`), ...cells));
@@ -180,9 +183,8 @@ function legendOfRoles(columns) {
     neighbour: "neighbour: tokens that share a node with it",
     global: "global: all other tokens",
     special: "a special token",
-    "left over": "left over: no pattern",
   };
-  const roles = [...new Set(columns.map(({ role }) => role))];
+  const roles = [...new Set(columns.map(({ role }) => role))].filter((role) => role !== "left over");
   return html(
     "ul",
     { class: "legend" },

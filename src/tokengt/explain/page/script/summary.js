@@ -30,11 +30,7 @@ function drawTop() {
       html("h1", {}, data.title),
       html("ul", { class: "facts" }, ...data.facts.map((fact) => html("li", {}, fact))),
       html("ul", { class: "predictions", "aria-label": first.name }, ...first.measures.map(measureCard)),
-      html(
-        "nav",
-        { "aria-label": "Parts of this page" },
-        ...PANELS.map(([id, title]) => html("a", { href: `#${id}` }, title)),
-      ),
+      partsOf(PANELS),
     );
 }
 

@@ -24,7 +24,8 @@ class WrongPanel {
       {},
       picture ? smallPicture(picture, `${name} drawn`) : html("p", { class: "faint" }, "too large to draw"),
       html("b", {}, name),
-      html("span", {}, `${target}: ${label}, predicted ${prediction}`),
+      html("span", {}, `${target}: ${label}`),
+      html("span", {}, `predicted: ${prediction}`),
       this.data.task === "regression" ? html("span", { class: "faint" }, `off by ${number(error)}`) : null,
     );
   }
