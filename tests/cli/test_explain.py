@@ -51,7 +51,7 @@ def test_one_target_alone(folder: Path, tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (("run", "C1CC"), "'C1CC': the SMILES cannot be read"),
-        (("run", "data.csv"), "is a table; say which row of it to explain (--row, counted from 1)"),
+        (("run", "data.csv"), "is a table; say which row of it to explain (--row, in Python row=, counted from 1)"),
         (("run", "data.csv", "--row", "999"), "has fewer than 999 rows"),
         (("run", "data.csv", "--row", "0"), "row is 0; rows of"),
         (("run", "bad.csv", "--row", "2"), "the SMILES cannot be read"),

@@ -138,7 +138,7 @@ def test_what_cannot_be_served_is_said(run: Path, tmp_path: Path) -> None:
     assert "does not exist" in refused(here("serve", tmp_path / "none", "--port", "0"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert "choose another with --port, or 0 for any free one" in refused(here("serve", run, "--port", port))
+        assert "choose another port, or 0 for any free one" in refused(here("serve", run, "--port", port))
     assert "the port is 70000; expected 0 to 65535" in refused(here("serve", run, "--port", "70000"))
     assert "limit.row is unknown (did you mean rows?)" in refused(here("serve", run, "--limit", "row=5"))
     assert "rows=500" in refused(here("serve", run, "--limit", "rows"))

@@ -96,7 +96,7 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         raise ValueError(
-            f"cannot listen at {host} port {port} ({error.strerror}); choose another with --port, or 0 for any free one"
+            f"cannot listen at {host} port {port} ({error.strerror}); choose another port, or 0 for any free one"
         ) from None
 
 

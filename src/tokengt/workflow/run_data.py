@@ -56,7 +56,9 @@ def _store(folder: Path, spec: RunSpec, data: Path | None) -> Store:
     """The data that a run was trained with."""
     home = folder / STORE if data is None else data
     if not home.exists():
-        raise ValueError(f"{folder} holds no data of its own; name the store that it was trained with (--data)")
+        raise ValueError(
+            f"{folder} holds no data of its own; name the store that it was trained with (--data, in Python data=)"
+        )
     store = Store.open(home)
     if spec.store_sha256 not in (store.manifest.files.get("graphs.safetensors"), store.data_checksum()):
         raise ValueError(f"{home} is not the data that {folder} was trained with")

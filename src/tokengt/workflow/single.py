@@ -116,7 +116,7 @@ def _from_source(predictor: Predictor, path: Path, row: int | None, smiles: str 
 
 def _of_table(predictor: Predictor, path: Path, row: int | None, smiles: str | None) -> Single:
     if row is None:
-        raise ValueError(f"{path} is a table; say which row of it to explain (--row, counted from 1)")
+        raise ValueError(f"{path} is a table; say which row of it to explain (--row, in Python row=, counted from 1)")
     table = open_table(path)
     recipe = recipe_of(predictor, table, smiles)
     found = next(islice(table.rows(), row - 1, row), None)
@@ -136,7 +136,7 @@ def _of_graphs(predictor: Predictor, path: Path, row: int | None) -> Single:
     count = len(found.graphs) + len(found.rejected)
     number = 1 if row is None and count == 1 else row
     if number is None:
-        raise ValueError(f"{path} holds {count} graphs; say which to explain (--row, counted from 1)")
+        raise ValueError(f"{path} holds {count} graphs; say which to explain (--row, in Python row=, counted from 1)")
     for line, reason in found.rejected:
         if line == number:
             raise ValueError(f"graph {number} of {path} cannot be read: {reason}")
@@ -150,7 +150,9 @@ def _of_store(predictor: Predictor, store: Store, path: Path, row: int | None) -
     check_alike(store, predictor.spec)
     number = 1 if row is None and len(store) == 1 else row
     if number is None or number > len(store):
-        raise ValueError(f"{path} holds {len(store):,} graphs; say which to explain (--row 1 to {len(store)})")
+        raise ValueError(
+            f"{path} holds {len(store):,} graphs; say which to explain (--row, in Python row=, 1 to {len(store)})"
+        )
     graph = as_floats(store.graphs.select([number - 1]), predictor.spec.model.float_features)
     texts = store.texts([number - 1])
     return Single(graph, f"graph {number} of {path}", None if texts is None else texts[0])

@@ -149,7 +149,7 @@ def _calibration(
     if spread is None:
         return (
             (),
-            "A single pass claims nothing about its errors; --draws 16 asks for several, and how far they lie apart.",
+            "A single pass claims nothing about its errors; several draws do, by how far they lie apart.",
         )
     return coverage(errors, spread), None
 

@@ -125,7 +125,7 @@ def test_models_without_maps_say_why_and_show_the_rest(tmp_path: Path, open_page
 
 def test_attributions_that_were_not_asked_for_are_said_to_be_so() -> None:
     page = render(explained(TokenGT(config()), TRIANGLE, methods=()))
-    assert data_of(page)["attribution"]["missing"] == "Attributions were not asked for (--no-attributions)."
+    assert data_of(page)["attribution"]["missing"] == "Attributions were not asked for."
 
 
 @pytest.mark.slow

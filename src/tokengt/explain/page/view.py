@@ -125,7 +125,7 @@ def _attribution(explanation: Explanation, others: Sequence[Explanation]) -> dic
     absent = {name: why for name, why in explanation.missing.items() if name in words.METHOD_NAMES}
     reasons = [f"{words.METHOD_NAMES[name]}: {why}" for name, why in absent.items()]
     if not methods:
-        return {"missing": " ".join(reasons) or "Attributions were not asked for (--no-attributions)."}
+        return {"missing": " ".join(reasons) or "Attributions were not asked for."}
     return {"methods": methods, "notes": reasons, "outputs": sorted(by_output)}
 
 
