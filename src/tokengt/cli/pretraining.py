@@ -14,7 +14,7 @@ def add_verbs(verbs: Any) -> None:
         "pretrain",
         help="learn from molecules without a target; finetune begins with the result",
         description="Learn from a library of molecules: guess hidden atoms, RDKit's descriptors, fingerprint bits, and "
-        "whatever was measured of them. The folder that is made is what finetune and train --start begin with.",
+        "whatever was measured of them. The folder that is made is what finetune begins with.",
     )
     verb.add_argument(
         "molecules",

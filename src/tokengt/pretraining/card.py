@@ -33,7 +33,7 @@ def card(manifest: Manifest, summary: Mapping[str, Any]) -> str:
             "",
             f"Made by `tokengt pretrain` from {manifest.count:,} molecules, preset `{summary['preset']}`, targets "
             f"{', '.join(summary['targets'])}, seed {summary['seed']}: {summary['epochs']} epochs, the best was "
-            f"{summary['best_epoch']}. `tokengt finetune` and `tokengt train --start` begin with this folder.",
+            f"{summary['best_epoch']}. `tokengt finetune` begins with this folder.",
             "",
             "## Molecules",
             "",

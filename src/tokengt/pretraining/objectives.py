@@ -126,17 +126,16 @@ class Objectives:
 
     @property
     def table(self) -> LabelTable:
-        """Every cell counts as a label; rows that only fill up are NaN."""
-        return LabelTable(self.layout.columns)
+        """To the loop the first cell of a row is its one label, so that a loss is a mean over molecules."""
+        return LabelTable(targets=1)
 
     def loss_sum(self, output: Float[Tensor, "rows out"], targets: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
-        """The loss of all rows but those that only fill up, times the cells of a row, by which the loop divides."""
+        """The loss summed over all rows but those that only fill up."""
         terms = self.terms(output, targets)
-        total = sum(
+        return sum(
             (self.weights.get(name, 1.0) / self.expected[name] * term.sum() for name, term in terms.items()),
             torch.zeros((), device=output.device),
         )
-        return total * self.layout.columns
 
     def terms(
         self, output: Float[Tensor, "rows out"], targets: Float[Tensor, "rows columns"]

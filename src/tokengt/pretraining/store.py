@@ -110,7 +110,10 @@ def read_manifest(folder: Path) -> Manifest:
         ValueError: one sentence: the folder holds no such store, or a torn one.
     """
     if not is_store(folder):
-        raise ValueError(f"{folder} holds no {MANIFEST}; expected a folder that tokengt pretrain --prepare-only made")
+        raise ValueError(
+            f"{folder} holds no {MANIFEST}; expected a store of pre-training data (prepare_pretraining in Python, "
+            "--prepare-only in the command)"
+        )
     content = unsealed(read_json(folder / MANIFEST), folder / MANIFEST)
     if content.get("format") != FORMAT:
         raise ValueError(f"{folder / MANIFEST} has the format {content.get('format')!r}; expected {FORMAT!r}")
