@@ -18,14 +18,15 @@ demo test slow drill: export OMP_NUM_THREADS = 1
 # --resume: a second demo finds the first one's run, a stopped one goes on.
 demo: $(STAMP)
 	$(BIN)/tokengt train $(BUNDLED)/esol.csv.xz --smiles smiles --target logSolubility --out runs/esol --resume
-	$(BIN)/tokengt predict runs/esol $(BUNDLED)/new_molecules.csv --out runs/predictions.csv --force
+	$(BIN)/tokengt predict runs/esol $(BUNDLED)/new_molecules.csv --out runs/predictions.csv --interval 0.9 --force
 	$(BIN)/tokengt explain runs/esol "CC(=O)Nc1ccc(O)cc1" --out runs/paracetamol.html --force
 	@echo
 	@echo "Now open:"
 	@echo "  runs/esol/parity.png        predicted against measured solubility of the test molecules"
+	@echo "  runs/esol/calibration.png   whether its 90% intervals hold nine in ten, and how wide they are"
 	@echo "  runs/esol/curves.png        how the training went"
 	@echo "  runs/esol/README.md         the model card: data, split, errors, warnings"
-	@echo "  runs/predictions.csv        14 new rows, two of them bad, with the reason beside them"
+	@echo "  runs/predictions.csv        14 new rows with intervals; two are bad, with the reason beside them"
 	@echo "  runs/paracetamol.html       what the prediction for paracetamol is made of, in a browser"
 	@echo "To begin anew: rm -r runs/esol"
 

@@ -6,7 +6,8 @@
 
 The labels are the bits of a Morgan fingerprint (which groups of atoms there are), whether descriptors lie above the
 tenths of their distribution, and the 128 assays of the data set. No molecule of the four data sets of
-benchmarks/moleculenet.py is among them.
+benchmarks/moleculenet.py is among them. Other weights are made by ``tokengt pretrain``, which also leaves out salts and
+stereoisomers; ``bundle`` takes its folder too.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """What a prediction is made of: atoms and bonds of aspirin that move its HOMO-LUMO gap, and a page to look at.
 
 The run comes with the package and needs no training. The scores of integrated gradients sum to the prediction minus
-that of a baseline, in which all atoms and all bonds are like the most ordinary one of the molecule, without identifiers.
+that of a baseline, in which all atoms and bonds are like the most ordinary one of the molecule, without identifiers.
 """
 
 import argparse

@@ -29,7 +29,7 @@ def test_no_name_of_a_star_is_one_that_others_export() -> None:
 
 
 def test_every_name_is_there_by_its_full_name() -> None:
-    assert tokengt.load.__module__ == "tokengt.inference"
+    assert tokengt.load.__module__ == "tokengt.inference.predictor"
     assert {"load", "__version__", "presets", *tokengt.__all__} <= set(dir(tokengt))
     for name in dir(tokengt):
         assert getattr(tokengt, name) is not None

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from tokengt.workflow.fitting import TrainOptions as TrainOptions
     from tokengt.workflow.fitting import finetune as finetune
     from tokengt.workflow.fitting import train as train
+    from tokengt.workflow.pretraining import prepare_pretraining as prepare_pretraining
+    from tokengt.workflow.pretraining import pretrain as pretrain
 
 # The module of each public name: only that module is imported when the name is first used.
 _HOMES = {
@@ -81,6 +83,8 @@ _HOMES = {
     "from_pyg": "tokengt.interop.pyg",
     "from_smiles": "tokengt.interop.smiles",
     "load": "tokengt.inference",
+    "prepare_pretraining": "tokengt.workflow.pretraining",
+    "pretrain": "tokengt.workflow.pretraining",
     "to_networkx": "tokengt.interop.networkx",
     "to_pyg": "tokengt.interop.pyg",
     "train": "tokengt.workflow.fitting",

@@ -4,7 +4,8 @@
 each graph begins. Graphs of any size then need no padding, and any of them are taken out by indexing, without a loop.
 Node numbers are kept *local*, counted inside each graph, in any integer type: a data set in memory or on disk takes the
 narrowest one (:meth:`GraphBatch.narrowed`). *Facts* are results that were worked out from the graphs before, such as
-eigenvectors, and that travel with the batch (:mod:`tokengt.facts`).
+eigenvectors, and that travel with the batch (:mod:`tokengt.facts`). *Links* are pairs of nodes that are asked about
+(:mod:`tokengt.links`): no model reads them as it reads edges, it gives one row for each.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +21,9 @@ from tokengt.graph import NOTHING, Graph, check_alike
 from tokengt.level import Level as Level
 from tokengt.numbering import LocalIndex, narrowed
 from tokengt.ragged import Segments, to_device
-from tokengt.sparse import SparseRows, concatenated
+from tokengt.sparse import Features, SparseRows, chosen_rows, joined_features
 from tokengt.validation import checked_selection, describe_features, whole_number
 
-# Features of nodes may be sparse; all others are dense.
-Features = Tensor | SparseRows
 _Some = TypeVar("_Some", Tensor | None, Features | None)
 FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features", "graph_features")
 _MERGED = "merged edges"
@@ -40,6 +39,7 @@ class GraphBatch:
     ``nodes``, ``edges`` and ``hyperedges`` say which rows belong to each graph, ``members`` which incidences belong to
     each hyperedge. ``edge_numbers`` [order, edges] and ``member_numbers`` [incidences] name nodes; a model reads them
     as :attr:`edge_index` and :attr:`hyperedge_nodes`. ``facts`` holds what was worked out from the graphs, by name.
+    ``link_numbers`` [2, links] are the pairs of nodes that are asked about, where any are: :attr:`link_index`.
     """
 
     nodes: Segments
@@ -52,6 +52,7 @@ class GraphBatch:
     member_numbers: LocalIndex
     hyperedge_features: Shaped[Tensor, "hyperedges _"] | None
     graph_features: Shaped[Tensor, "graphs _"] | None = None
+    link_numbers: LocalIndex | None = None
     extras: tuple[Mapping[str, Any], ...] = ()
     facts: Mapping[str, Fact] = field(default_factory=dict, repr=False)
 
@@ -72,22 +73,22 @@ class GraphBatch:
         return _known(
             {
                 "nodes": nodes,
-                "node_features": _concatenate([g.node_features for g in graphs]),
+                "node_features": joined_features([g.node_features for g in graphs]),
                 "edges": edges,
                 "edge_numbers": LocalIndex(edges, nodes, local=edge_numbers),
-                "edge_features": _concatenate([g.edge_features for g in graphs]),
+                "edge_features": joined_features([g.edge_features for g in graphs]),
                 "hyperedges": hyperedges,
                 "members": members,
                 "member_numbers": LocalIndex(members.grouped(hyperedges), nodes, local=member_numbers),
-                "hyperedge_features": _concatenate([g.hyperedge_features for g in graphs]),
-                "graph_features": _concatenate([g.graph_features for g in graphs]),
+                "hyperedge_features": joined_features([g.hyperedge_features for g in graphs]),
+                "graph_features": joined_features([g.graph_features for g in graphs]),
                 "extras": tuple(g.extras for g in graphs) if any(g.extras for g in graphs) else (),
             }
         )
 
     @classmethod
     def joined(cls, batches: Sequence["GraphBatch"]) -> "GraphBatch":
-        """The graphs of several batches on a CPU as one batch, in their order; facts and extras are left behind.
+        """The graphs of several batches on a CPU as one batch, in their order; facts, links and extras are left.
 
         Integers may be as narrow as they are in each; otherwise the batches have the same fields, as those that were
         read in the same way do.
@@ -100,7 +101,7 @@ class GraphBatch:
         member_numbers = torch.cat([batch.member_numbers.local for batch in batches])
         return _known(
             {
-                **{name: _concatenate([getattr(batch, name) for batch in batches]) for name in FEATURE_FIELDS},
+                **{name: joined_features([getattr(batch, name) for batch in batches]) for name in FEATURE_FIELDS},
                 "nodes": nodes,
                 "edges": edges,
                 "edge_numbers": LocalIndex(edges, nodes, local=edge_numbers),
@@ -144,6 +145,7 @@ class GraphBatch:
         hyperedges = Segments.from_offsets(arrays.get("hyperedge_offsets", none))
         members = Segments.from_offsets(arrays.get("member_offsets", none[:1]))
         incidences = members.grouped(hyperedges)
+        links = Segments.from_offsets(arrays["link_offsets"]) if "link_offsets" in arrays else None
         return _known(
             {
                 **{name: arrays.get(name, SparseRows.from_arrays(name, arrays)) for name in FEATURE_FIELDS},
@@ -153,6 +155,7 @@ class GraphBatch:
                 "hyperedges": hyperedges,
                 "members": members,
                 "member_numbers": LocalIndex(incidences, nodes, local=arrays.get("hyperedge_nodes", none[:0])),
+                "link_numbers": None if links is None else LocalIndex(links, nodes, local=arrays["link_index"]),
             }
         )
 
@@ -172,6 +175,8 @@ class GraphBatch:
                 "member_offsets": self.members.host,
                 "hyperedge_nodes": self.member_numbers.local,
             }
+        if self.link_numbers is not None:
+            tensors |= {"link_offsets": self.links.host, "link_index": self.link_numbers.local}
         return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
     def select(self, index: Sequence[int] | Tensor) -> "GraphBatch":
@@ -194,7 +199,7 @@ class GraphBatch:
                 "hyperedges": cut.packed(hyperedges),
                 "members": self.members.chosen(hyperedges.host_rows(cut.chosen)),
                 "member_numbers": cut.numbers(self.member_numbers),
-                "hyperedge_features": _rows(self.hyperedge_features, cut.rows(hyperedges)),
+                "hyperedge_features": chosen_rows(self.hyperedge_features, cut.rows(hyperedges)),
             }
         else:
             # Most data has no hyperedges, and then nothing needs to be looked up.
@@ -208,12 +213,13 @@ class GraphBatch:
             }
         fields = {
             "nodes": cut.packed(nodes),
-            "node_features": _rows(self.node_features, cut.rows(nodes)),
+            "node_features": chosen_rows(self.node_features, cut.rows(nodes)),
             "edges": cut.packed(edges),
             "edge_numbers": cut.numbers(self.edge_numbers),
-            "edge_features": _rows(self.edge_features, cut.rows(edges)),
+            "edge_features": chosen_rows(self.edge_features, cut.rows(edges)),
             **hyper,
-            "graph_features": _rows(self.graph_features, cut.there),
+            "graph_features": chosen_rows(self.graph_features, cut.there),
+            "link_numbers": None if self.link_numbers is None else cut.numbers(self.link_numbers),
             "extras": tuple(self.extras[place] for place in cut.chosen.tolist()) if self.extras else (),
         }
         return _known(fields, {n: fact.select(cut, fields) for n, fact in self.facts.items() if fact.holds_in(self)})
@@ -227,6 +233,8 @@ class GraphBatch:
             "edge_numbers": self.edge_numbers.moved(segments["edges"], segments["nodes"]),
             "member_numbers": self.member_numbers.moved(incidences, segments["nodes"]),
         }
+        if self.link_numbers is not None:
+            changed["link_numbers"] = self.link_numbers.moved(self.links.to(device), segments["nodes"])
         return self._changed(changed)
 
     def narrowed(self) -> "GraphBatch":
@@ -236,7 +244,8 @@ class GraphBatch:
         }
         if self.graph_features is not None:
             changed["graph_features"] = self.graph_features.float()
-        changed |= {name: getattr(self, name).narrowed() for name in STRUCTURE}
+        numbers = (*STRUCTURE, *(() if self.link_numbers is None else ("link_numbers",)))
+        changed |= {name: getattr(self, name).narrowed() for name in numbers}
         return self._changed({**changed, "extras": ()})
 
     def _changed(self, changed: Mapping[str, Any]) -> "GraphBatch":
@@ -286,6 +295,27 @@ class GraphBatch:
 
     def with_graph_features(self, features: Float[Tensor, "graphs _"]) -> "GraphBatch":
         return replace(self, graph_features=features)
+
+    def with_links(self, links: Segments, index: Int[Tensor, "2 links"]) -> "GraphBatch":
+        """The same graphs, asked about these pairs of nodes: numbers count over the batch, run g is of graph g."""
+        return replace(self, link_numbers=LocalIndex(links, self.nodes, packed=index))
+
+    def with_own_links(self, links: Sequence[Int[Tensor, "2 _"]]) -> "GraphBatch":
+        """:meth:`with_links` of pairs graph by graph, whose numbers count inside each."""
+        entries = Segments.from_lengths(torch.tensor([own.shape[1] for own in links]), self.device)
+        return replace(self, link_numbers=LocalIndex(entries, self.nodes, local=torch.cat(list(links), 1)))
+
+    def with_node_features(self, features: Shaped[Tensor, "nodes _"]) -> "GraphBatch":
+        """The same graphs with other features of their nodes, such as some that are hidden.
+
+        Facts are kept, bounds of categories among them: on a GPU the host would have to wait for new ones.
+        """
+        name = "node_features"
+        known = self._fact(_bounds(name))
+        facts = {**self.facts}
+        if isinstance(known, CategoryBounds):
+            facts[_bounds(name)] = known.moved({name: features})
+        return replace(self, node_features=features, facts=facts)
 
     def _fact(self, name: str) -> Fact | None:
         fact = self.facts.get(name)
@@ -339,6 +369,24 @@ class GraphBatch:
         return self.member_numbers.packed
 
     @property
+    def links(self) -> Segments:
+        """Which pairs that are asked about belong to every graph."""
+        if self.link_numbers is None:
+            return Segments.uniform(len(self), 0, self.device)
+        return self.link_numbers.entries
+
+    @property
+    def link_index(self) -> Int[Tensor, "2 links"]:
+        """The nodes of every pair that is asked about, counted over the whole batch: int64.
+
+        Raises:
+            ValueError: nobody said which pairs.
+        """
+        if self.link_numbers is None:
+            raise ValueError("a model of links needs pairs of nodes to ask about; expected edge_label_index, or pairs")
+        return self.link_numbers.packed
+
+    @property
     def num_graphs(self) -> int:
         return self.nodes.count
 
@@ -369,10 +417,10 @@ class GraphBatch:
         return sum(tensor.nbytes for tensor in self.arrays().values()) + sum(fact_bytes)
 
     def level_rows(self, level: Level) -> Segments:
-        """Which rows of a table of labels belong to every graph: its one row, its nodes or its edges."""
+        """Which rows of a table of labels belong to every graph: its one row, its nodes, its edges or its links."""
         if level == "graph":
             return Segments.uniform(len(self), 1, self.device)
-        return self.nodes if level == "node" else self.edges
+        return {"node": self.nodes, "edge": self.edges, "link": self.links}[level]
 
     def graph_of_row(self, segments: Segments, row: int) -> tuple[int, int]:
         """Which graph a packed row belongs to, and the row's place inside it: for error messages."""
@@ -403,20 +451,8 @@ def _bounds(name: str) -> str:
     return f"bounds of {name}"
 
 
-def _concatenate(parts: Sequence[Features | None]) -> Features | None:
-    present = [part for part in parts if part is not None]
-    sparse = [part for part in present if isinstance(part, SparseRows)]
-    if sparse:
-        return concatenated(sparse)
-    return torch.cat([part for part in present if isinstance(part, Tensor)]) if present else None
-
-
 def _narrowed(features: Features) -> Features:
     return features.narrowed() if isinstance(features, SparseRows) else narrowed(features)
-
-
-def _rows(features: Features | None, rows: Tensor) -> Features | None:
-    return None if features is None else features.index_select(0, rows)
 
 
 def _slice(features: _Some, start: int, stop: int) -> _Some:

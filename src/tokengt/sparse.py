@@ -235,8 +235,26 @@ def as_dense(features: "Shaped[Tensor, 'rows _'] | SparseRows | None") -> Shaped
     return features.dense() if isinstance(features, SparseRows) else features
 
 
+def joined_features(parts: "Sequence[Features | None]") -> "Features | None":
+    """The rows of all parts, one part after another; a part without features has no rows."""
+    present = [part for part in parts if part is not None]
+    sparse = [part for part in present if isinstance(part, SparseRows)]
+    if sparse:
+        return concatenated(sparse)
+    return torch.cat([part for part in present if isinstance(part, Tensor)]) if present else None
+
+
+def chosen_rows(features: "Features | None", rows: Int[Tensor, " chosen"]) -> "Features | None":
+    """The rows at these places, where there are features."""
+    return None if features is None else features.index_select(0, rows)
+
+
 def concatenated(parts: Sequence[SparseRows]) -> SparseRows:
     """All rows one after another; they must have the same width."""
     entries = Segments.from_lengths(torch.cat([part.entries.host_lengths for part in parts]), parts[0].device)
     columns, values = (torch.cat([getattr(part, name) for part in parts]) for name in ("columns", "values"))
     return SparseRows(entries, columns, values, parts[0].width)
+
+
+# Features of nodes may be sparse; all others are dense.
+Features = Tensor | SparseRows

@@ -24,7 +24,7 @@ TINY = (
     "--device=cpu",
 )
 # Files that a run writes and nobody reads again: copies of a run leave them out where they are not what is tried.
-PICTURES = ("curves.png", "parity.png", "confusion.png", "roc.png")
+PICTURES = ("curves.png", "parity.png", "confusion.png", "roc.png", "calibration.png")
 
 
 @dataclass(frozen=True)

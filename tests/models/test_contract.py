@@ -14,6 +14,7 @@ from tests.training.stores import graph_store, molecule_store, ring
 from tests.workflow.small import molecules
 from tokengt import GraphBatch, TokenGT, from_smiles
 from tokengt.config import override, to_dict
+from tokengt.data.links import as_links
 from tokengt.models.contract import ModelConfig
 from tokengt.models.egt import EgtConfig
 from tokengt.models.gps import GpsConfig
@@ -52,11 +53,11 @@ def config(request: pytest.FixtureRequest) -> ModelConfig:
     return QUICK[request.param]()
 
 
-@pytest.mark.parametrize("level", ["graph", "node", "edge"])
+@pytest.mark.parametrize("level", ["graph", "node", "edge", "link"])
 def test_a_fitted_model_gives_the_rows_of_its_level(config: ModelConfig, level: str) -> None:
-    store = graph_store(odd_graphs(), level)
+    store = as_links(graph_store(odd_graphs())) if level == "link" else graph_store(odd_graphs(), level)
     if level == "edge" and config.kind in ("mlp", "clique_gcn"):
-        with pytest.raises(ValueError, match="predicts nodes and graphs, and these labels are of edges"):
+        with pytest.raises(ValueError, match="predicts graphs, nodes and links, and these labels are of edges"):
             config.fit(store, 3)
         return
     model = config.fit(store, 3).build().eval()

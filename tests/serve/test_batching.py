@@ -110,7 +110,7 @@ def test_a_long_request_lets_others_in_between_and_keeps_its_bits(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is answered batch by batch, as tokengt predict answers it; those who come later do not wait for all of it."""
-    monkeypatch.setattr("tokengt.inference.tokens_predicted_at_once", lambda _: 60)
+    monkeypatch.setattr("tokengt.inference.predictor.tokens_predicted_at_once", lambda _: 60)
     long = graphs_of(predictor, TEXTS)
     parts = len(predictor.batches(long))
     assert parts > 4
@@ -130,7 +130,7 @@ def test_a_long_request_lets_others_in_between_and_keeps_its_bits(
 
 
 def test_what_nobody_wants_any_more_is_not_done(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tokengt.inference.tokens_predicted_at_once", lambda _: 60)
+    monkeypatch.setattr("tokengt.inference.predictor.tokens_predicted_at_once", lambda _: 60)
     with batching(predictor) as (batcher, watched):
         long = batcher.submit(graphs_of(predictor, TEXTS))
         assert watched.began.wait(SECONDS)

@@ -5,6 +5,7 @@ import torch
 from tokengt import Graph, GraphBatch
 from tokengt.data.splits import Split
 from tokengt.level import Level
+from tokengt.training.labels import LabelTable
 from tokengt.training.parts import Parts, cut
 
 NAN = float("nan")
@@ -35,7 +36,7 @@ def test_rows_of_every_level() -> None:
 def test_labels_per_graph_by_hand() -> None:
     targets = torch.tensor([[1.0, NAN], [NAN, NAN], [0.0, 2.0], [3.0, NAN], [NAN, 1.0]], dtype=torch.float64)
     parts = parts_of(two_graphs(), targets, "node", split([0], [1], []), by_row=False)
-    assert parts.labels_per_graph(parts.train).tolist() == [1, 4]
+    assert parts.labels_per_graph(parts.train, LabelTable(2)).tolist() == [1, 4]
     assert parts.train.places.tolist() == [0]
 
 
@@ -46,8 +47,8 @@ def test_rows_show_the_labels_of_their_part_only() -> None:
     assert parts.valid.places.tolist() == [0]
     assert parts.test.places.tolist() == [1]
     assert torch.isnan(parts.train.targets).flatten().tolist() == [False, True, True, False, True]
-    assert parts.labels_per_graph(parts.train).tolist() == [1, 1]
-    assert parts.labels_per_graph(parts.test).tolist() == [0, 2]
+    assert parts.labels_per_graph(parts.train, LabelTable(1)).tolist() == [1, 1]
+    assert parts.labels_per_graph(parts.test, LabelTable(1)).tolist() == [0, 2]
     assert parts.test.targets.flatten()[[2, 4]].tolist() == [2.0, 4.0]
 
 

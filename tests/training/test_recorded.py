@@ -421,7 +421,7 @@ def test_why_steps_are_not_recorded(data: Data) -> None:
         )
         assert (
             reason(parts=replace(subject.parts, graphs=pairs))
-            == "the graphs have hyperedges, or facts of pairs of nodes"
+            == "the graphs have hyperedges, sparse features, or facts of pairs of nodes"
         )
         subject.model.head.project.weight.device_mesh = None  # type: ignore[union-attr]
         assert reason() == "the weights lie in pieces on several GPUs"

@@ -11,13 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from tests.effects import Effects
-from tests.training.stores import molecule_store
+from tests.training.stores import molecule_store, ring
 from tokengt import Graph, GraphBatch
 from tokengt.data.splits import Split
+from tokengt.interop.descriptors import DESCRIPTORS
+from tokengt.links import edges_as_links
 from tokengt.models.own import as_model
 from tokengt.training import checkpoint, loop
 from tokengt.training.checkpoint import CheckpointWriter, read_checkpoint
 from tokengt.training.config import TrainingConfig
+from tokengt.training.links import LinkTraining, link_steps
 from tokengt.training.loop import Trainer
 from tokengt.training.memory import settle_memory
 from tokengt.training.parts import Parts, cut
@@ -27,7 +30,7 @@ from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import resolve
 from tokengt.training.tasks import Task
 
-effects = Effects(TrainingConfig)
+effects = Effects(TrainingConfig, LinkTraining)
 TASK = Task("regression", ("y",))
 # One step of all graphs per epoch, at a rate that does not change, without decay and clipping: easily worked by hand.
 PLAIN = TrainingConfig(
@@ -138,6 +141,23 @@ def test_activations_are_recomputed_where_they_are_to_be_or_where_memory_asks_fo
     assert not choice(memory=25 / 1024)
     assert not choice(memory=23 / 1024, recompute="never")
     assert choice(memory=25 / 1024, recompute="always")
+
+
+@effects.of(TrainingConfig, "links")
+@effects.of(LinkTraining, "folds", "negatives")
+def test_folds_and_negatives_say_how_many_links_an_epoch_asks_about() -> None:
+    """A ring of 12 nodes has 12 links; a run of links by its settings is in ``tests/workflow/test_links.py``."""
+    linked = edges_as_links(GraphBatch.collate([ring(12)]), directed=False)
+
+    def counts(**changed: float) -> tuple[int, int]:
+        config = replace(PLAIN, links=LinkTraining(**changed))
+        steps = link_steps(linked, torch.ones(12, 1), torch.arange(12), None, config.links, 0)
+        targets = steps.asked(torch.tensor([0]), 1).targets
+        return int((targets == 1).sum()), int((targets == 0).sum())
+
+    assert counts(folds=3) == (4, 4)
+    assert counts(folds=6) == (2, 2)
+    assert counts(folds=3, negatives=2.5) == (4, 10)
 
 
 @effects.of(TrainingConfig, "epochs")
@@ -548,9 +568,97 @@ def test_the_metric_chooses_the_epoch() -> None:
 
 
 @effects.of(TrainingConfig, "loss")
-@pytest.mark.parametrize(("loss", "sums"), [("mse", 0.25 + 9), ("mae", 0.5 + 3), ("huber", 0.125 + 2.5)])
+@pytest.mark.parametrize(
+    ("loss", "sums"), [("mse", 0.25 + 9), ("mae", 0.5 + 3), ("huber", 0.125 + 2.5), ("quantile", 0.25 + 1.5)]
+)
 def test_the_loss_by_hand(loss: str, sums: float) -> None:
     """Errors of 0.5 and -3: Huber's is half the square up to 1, and a line of slope 1 from there."""
     task = replace(TASK, loss=loss)
     output, labels = torch.tensor([[0.5], [-2.0]]), torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     assert task.loss_sum(output, labels).item() == pytest.approx(sums)
+
+
+@effects.of(TrainingConfig, "quantile", "target_weights", "balance")
+def test_what_labels_count_is_asked_of_the_task_that_is_trained(tmp_path: Path) -> None:
+    store = molecule_store()
+
+    def task(store: Any = store, **asked: Any) -> Task:
+        request = TrainRequest(settings={f"training.{name}": value for name, value in asked.items()})
+        return resolve(request, store, None, tmp_path, lambda sentence: None)[0].spec.task
+
+    names = len(store.manifest.targets)
+    assert task(quantile="0.9").quantile == 0.9
+    assert task(target_weights=(2.0,) * names).target_weights == (2.0,) * names
+    assert task().class_weights == ()
+    with pytest.raises(ValueError, match=rf"target_weights are {names + 1} numbers; expected {names}"):
+        task(target_weights=(1.0,) * (names + 1))
+    with pytest.raises(ValueError, match="balance lets classes count alike; this task predicts numbers"):
+        task(balance="true")
+    yes_and_no = replace(store, targets=(torch.arange(len(store)) % 3 == 0).double()[:, None].repeat(1, names))
+    balanced = task(yes_and_no, balance="true").class_weights
+    # Rows of both classes together count as much as without weights.
+    assert len(balanced) == 2 * names
+    assert balanced[0] < 1 < balanced[names]
+
+
+@effects.of(TrainingConfig, "auxiliary_weight")
+def test_auxiliary_numbers_count_by_their_weight(tmp_path: Path) -> None:
+    """An error of 1 in the target; of two auxiliary numbers one is off by 2 and the other not known."""
+    task = replace(TASK, auxiliary=2, auxiliary_weight=0.25)
+    output = torch.tensor([[1.0, 5.0, 7.0]])
+    table = torch.tensor([[0.0, 3.0, math.nan]], dtype=torch.float64)
+    assert task.loss_sum(output, table).item() == pytest.approx(1 + 0.25 * (4 + 0) / 2)
+    assert task.predictions(output).tolist() == [[1.0]]
+    assert task.label_count(table) == 1
+    asked = TrainRequest(settings={"training.auxiliary_weight": "0.7"}, auxiliary=("rdkit2d",))
+    (member,) = resolve(asked, molecule_store(), None, tmp_path, lambda sentence: None)
+    assert member.spec.task.auxiliary_weight == 0.7
+    assert member.spec.task.auxiliary == member.labels.shape[1] - len(member.spec.task.names) == len(DESCRIPTORS)
+    assert member.spec.task.out_dim == len(member.spec.task.names) + len(DESCRIPTORS)
+
+
+class Tower(nn.Module):
+    """w1 w2 w3, the last of them in a head, the first two in pieces: one number for every graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = (nn.Linear(1, 1, bias=False) for _ in range(3))
+        for layer in (self.first, self.second, self.head):
+            nn.init.ones_(layer.weight)
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        return self.head(self.second(self.first(torch.ones(batch.num_graphs, 1, dtype=self.head.weight.dtype))))
+
+
+def moved(config: TrainingConfig, steps: int) -> list[list[float]]:
+    """How far the weights of each layer, from below, have moved after every step."""
+    model = as_model(Tower())
+    tower = next(module for module in model.modules() if isinstance(module, Tower))
+    # What a model of ours answers by itself.
+    model.head, model.pieces = tower.head, lambda: (tower.first, tower.second)  # type: ignore[method-assign]
+    seen: list[list[float]] = []
+
+    class Seen(Progress):
+        def advance(self, epochs: float, graphs: int) -> None:
+            layers = (tower.first, tower.second, tower.head)
+            seen.append([abs(1 - layer.weight.item()) for layer in layers])
+
+    fabric = make_fabric(DeviceConfig("cpu"), config.precision)
+    Trainer(fabric, model, data(label=0.0), TASK, replace(config, epochs=steps), progress=Seen(1, quiet=True)).run()
+    return seen
+
+
+@effects.of(TrainingConfig, "layer_decay")
+def test_deeper_layers_learn_more_slowly() -> None:
+    """The first step of Adam moves every weight by its rate, whatever the gradient."""
+    assert moved(PLAIN, 1)[0] == pytest.approx([0.1, 0.1, 0.1], rel=1e-6)
+    assert moved(replace(PLAIN, layer_decay=0.5), 1)[0] == pytest.approx([0.025, 0.05, 0.1], rel=1e-6)
+
+
+@effects.of(TrainingConfig, "unfreeze")
+def test_layers_begin_to_learn_one_after_another() -> None:
+    """Of ten steps, the head learns from the first, the layer below it after a quarter, the lowest after a half."""
+    steps = moved(replace(PLAIN, unfreeze=0.5), 10)
+    began = [next(place for place, row in enumerate(steps) if row[layer] > 0) for layer in (2, 1, 0)]
+    assert began == [0, 2, 5]
+    assert steps[0][2] == pytest.approx(0.1, rel=1e-6)

@@ -293,7 +293,7 @@ def test_an_ensemble_gives_the_spread_of_its_models_and_draws_of_each(tmp_path: 
         for member in run.members:
             graphs, _, _ = run.read_texts(TEXTS[:6])
             scaled = member.descriptors.scaled(torch.tensor(given)[:, None])
-            passes += member.passes(graphs.with_graph_features(scaled), draws, "identifiers")
+            passes += list(member.passes(graphs.with_graph_features(scaled), draws, "identifiers").values)
         assert len(passes) == 2 * draws
         _, rows = predict(run, source, draws=draws)
         assert list(rows[0]) == ["smiles", "T", "predicted_logS", "std_logS", "reason"]

@@ -15,6 +15,7 @@ from tokengt.cli import (
     explaining,
     models,
     naming,
+    pretraining,
     reading,
     reproducing,
     running,
@@ -26,6 +27,7 @@ from tokengt.cli.parsing import Parser, one_line
 # What each verb that can go on is told to go on with, when a person stops it.
 _GOES_ON = {
     "prepare": "the same command goes on where it was",
+    "pretrain": "the same command goes on where it was",
     "predict": "the same command goes on where it was",
     "embed": "the same command goes on where it was",
     "compare": "the same command goes on where it was",
@@ -109,6 +111,7 @@ def _parser() -> Parser:
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
     rooms = (
         running,
+        pretraining,
         comparing,
         reading,
         explaining,

@@ -37,6 +37,17 @@ def _add_predict(verbs: Any) -> None:
     verb.add_argument(
         "--over", choices=("identifiers", "dropout"), default="identifiers", help="what differs between draws"
     )
+    verb.add_argument(
+        "--interval",
+        type=float,
+        metavar="SHARE",
+        help="columns low_ and high_ that are to hold this share of the true values, such as 0.9",
+    )
+    verb.add_argument(
+        "--neighbours",
+        action="store_true",
+        help="columns similarity, distance, unlike_training: how near the training data is (--interval has them too)",
+    )
     verb.set_defaults(run=_predict)
 
 
@@ -112,7 +123,12 @@ def _add_info(verbs: Any) -> None:
 def _predict(options: argparse.Namespace) -> int:
     from tokengt.workflow.predicting import predict_file
 
-    own = {"draws": options.draws, "over": options.over}
+    own = {
+        "draws": options.draws,
+        "over": options.over,
+        "interval": options.interval,
+        "neighbours": options.neighbours,
+    }
     done = predict_file(options.model, data_of(options, options.source), options.out, **own, **_given(options))
     print(f"{options.out}: {done}" + (" (see the column reason)" if done.bad else ""))
     _paced(done)

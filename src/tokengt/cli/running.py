@@ -58,6 +58,13 @@ def add_data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None
         help="the columns to learn: names, patterns such as 'NR-*', or all (of numbers)",
     )
     data.add_argument("--descriptors", nargs="+", default=[], metavar="COL", help="numeric columns given to the model")
+    data.add_argument("--weights", metavar="COL", help="a numeric column: how much each row counts in training")
+    data.add_argument(
+        "--censored",
+        choices=("reject", "learn"),
+        default="reject",
+        help="labels such as >3.69: reject their rows, or learn from the bound (default: reject)",
+    )
     data.add_argument("--task", choices=get_args(TaskKind), help="default: guessed from the labels")
     data.add_argument("--level", choices=get_args(Level), help="what a label belongs to (default: guessed)")
     data.add_argument(
@@ -75,6 +82,12 @@ def add_data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None
     data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
     data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
     data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
+    data.add_argument(
+        "--features",
+        default="",
+        metavar="KINDS",
+        help="numbers about each molecule that the model is given too: rdkit2d, morgan, or rdkit2d,morgan",
+    )
     data.add_argument(
         "--atoms",
         choices=("canonical", "spelled"),
@@ -97,8 +110,8 @@ def _add_train(verbs: Any) -> None:
     verb.add_argument(
         "--preset",
         default="auto",
-        help="the model; tokengt presets lists them (default: small-pretrained for molecules, nodes for the nodes of "
-        "one graph, small for other graphs)",
+        help="the model; tokengt presets lists them (default: small-pretrained for molecules, nodes for nodes or "
+        "links of one graph, small for other graphs)",
     )
     _run_options(verb)
     verb.set_defaults(run=_train, start=None, freeze=False, attention=None)
@@ -117,6 +130,12 @@ def add_node_options(verb: argparse.ArgumentParser) -> None:
         help="the columns that name the nodes of an edge (default: source and target, else the first two)",
     )
     graph.add_argument("--directed", action="store_true", help="edges join one way (default: both)")
+    graph.add_argument(
+        "--pairs",
+        type=Path,
+        metavar="FILE",
+        help="links: two columns of ids, and labels 1 or 0 (default to train: the edges are the links)",
+    )
 
 
 def data_of(options: argparse.Namespace, given: Path | None) -> Any:
@@ -127,7 +146,9 @@ def data_of(options: argparse.Namespace, given: Path | None) -> Any:
     """
     from tokengt.data.node_tables import NodeFiles
 
-    nodes, edges = getattr(options, "nodes", None), getattr(options, "edges", None)
+    nodes, edges, pairs = (getattr(options, name, None) for name in ("nodes", "edges", "pairs"))
+    if pairs is not None and (nodes is None or edges is None):
+        raise ValueError(f"{pairs} names pairs of nodes of a graph; expected its tables, --nodes and --edges, as well")
     if nodes is None and edges is None:
         if given is None:
             raise ValueError("there is no data; give a file, folder or name, or a graph by --nodes and --edges")
@@ -137,7 +158,7 @@ def data_of(options: argparse.Namespace, given: Path | None) -> Any:
     if nodes is None or edges is None:
         raise ValueError("a graph needs two tables; expected both --nodes and --edges")
     source, target = options.ends or (None, None)
-    return NodeFiles(nodes, edges, options.id, source, target, options.directed)
+    return NodeFiles(nodes, edges, options.id, source, target, options.directed, pairs)
 
 
 def _add_finetune(verbs: Any) -> None:
@@ -157,7 +178,9 @@ def _add_finetune(verbs: Any) -> None:
     )
     _run_options(verb, policy=False)
     # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
-    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", atoms="canonical")
+    verb.set_defaults(
+        run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", atoms="canonical", features=""
+    )
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
@@ -166,6 +189,12 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     add_setting_options(verb)
     add_split_options(verb)
     verb.add_argument("--folds", type=int, default=0, metavar="K", help="cross-validate with K models")
+    verb.add_argument(
+        "--auxiliary",
+        default="",
+        metavar="KINDS",
+        help="numbers about each molecule to learn beside the targets: rdkit2d, morgan, or rdkit2d,morgan",
+    )
     verb.add_argument("--ensemble", type=int, default=1, metavar="N", help="average N models")
     verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
     add_data_options(verb, policy)
@@ -252,13 +281,20 @@ def _recipe(options: argparse.Namespace) -> "Recipe":
         task=options.task,
         level=options.level,
         policy=_policy(options),
+        weights=options.weights,
+        censored=options.censored,
     )
 
 
 def _policy(options: argparse.Namespace) -> "MoleculePolicy":
     from tokengt.interop.molecules import MoleculePolicy
 
-    return MoleculePolicy(options.salts, options.stereo, options.hydrogens, options.max_atoms, options.atoms)
+    features = _kinds(options.features)
+    return MoleculePolicy(options.salts, options.stereo, options.hydrogens, options.max_atoms, options.atoms, features)
+
+
+def _kinds(listed: str) -> tuple[str, ...]:
+    return tuple(kind.strip() for kind in listed.split(",") if kind.strip())
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -294,10 +330,13 @@ def train_options(options: argparse.Namespace) -> "TrainOptions":
 
     return TrainOptions(
         descriptors=tuple(options.descriptors),
+        weights=options.weights,
+        censored=options.censored,
         level=options.level,
         policy=_policy(options),
         fractions=STANDARD if options.fractions is None else tuple(options.fractions),
         folds=options.folds,
+        auxiliary=_kinds(options.auxiliary),
         ensemble=options.ensemble,
         devices=options.devices,
         strategy=options.strategy,

@@ -26,7 +26,7 @@ _MULTICLASS = 'choose the task multiclass (task="multiclass" in Python, --task m
 
 @dataclass(frozen=True, eq=False)
 class LabelledGraphs:
-    """``targets``: one row per graph, node or listed edge as ``level`` says, NaN where a label is missing.
+    """``targets``: one row per graph, node, listed edge or link as ``level`` says, NaN where a label is missing.
 
     ``split``: the code of each row's part (train, valid, test), where the source has one; one column for each, where it
     has several. ``lines``: each graph's
@@ -124,7 +124,8 @@ def as_numbers(targets: Float64[Tensor, "rows 1"], classes: Sequence[str]) -> Fl
 class Record:
     """One graph of a source and its labels; ``integers``: whether the source keeps them as integers or booleans.
 
-    ``name`` is that of the file that holds this graph alone; ``facts`` are those that came with it.
+    ``name`` is that of the file that holds this graph alone; ``facts`` are those that came with it; ``links`` are the
+    pairs of its nodes that are asked about.
     """
 
     number: int
@@ -134,9 +135,11 @@ class Record:
     integers: bool = False
     name: str = ""
     facts: Mapping[tuple[str, Per], Tensor] = field(default_factory=dict)
+    links: Int64[Tensor, "2 links"] | None = None
 
 
 def level_rows(graph: Graph, level: Level) -> int:
+    """How many rows of labels a graph has; how many links there are is not for the graph to say."""
     return {"graph": 1, "node": graph.num_nodes, "edge": graph.num_edges}[level]
 
 
@@ -188,7 +191,8 @@ def _collated(records: Sequence[Record]) -> GraphBatch:
         present = [each for each in rows if each is not None]
         if len(present) == len(rows) and len({each.shape[1:] for each in present}) == 1:
             batch = batch.with_fact(name, torch.cat(present), per)
-    return batch
+    links = [record.links for record in records if record.links is not None]
+    return batch if len(links) < len(records) else batch.with_own_links(links)
 
 
 def _joined_codes(records: Sequence[Record]) -> Int8[Tensor, "rows *splits"]:

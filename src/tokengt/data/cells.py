@@ -7,6 +7,7 @@ processes import, this one among them, do not import torch, which would take eac
 import math
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tokengt.data.manifest import NO_PART, PARTS
 
@@ -23,7 +24,7 @@ PART_CODES: Mapping[str, int] = {
 HIDDEN = "hidden"
 LARGEST_FLOAT32 = 3.4028234663852886e38
 _SHOWN = 60
-_BOUND = re.compile(r"[<>\u2264\u2265]=?\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
+_BOUND = re.compile(r"([<>\u2264\u2265])=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)")
 # Minus sign, en dash, small and fullwidth hyphen: what word processors make of a hyphen before a digit.
 _MINUS_SIGNS = str.maketrans(dict.fromkeys("\u2212\u2013\ufe63\uff0d", "-"))
 
@@ -74,6 +75,37 @@ def _unusual_number(text: str) -> float:
     comma = "," in word and re.fullmatch(r"[+-]?[\d.,]+([eE][+-]?\d+)?", word)
     hint = "; commas are not read: write 3.14 for 3,14 and 1000 for 1,000" if comma else ""
     raise BadCell(f"is {shown(text)}; expected a number{hint}")
+
+
+class Label(NamedTuple):
+    """What a cell says of a number: the number itself, or a bound below or above it; NaN for what it does not say."""
+
+    value: float
+    lower: float = math.nan
+    upper: float = math.nan
+
+
+def number_or_bound(text: str) -> Label:
+    """:func:`number`, or of a bound such as ``>3.69`` on which side the number is."""
+    try:
+        return Label(number(text))
+    except CensoredCell:
+        found = _BOUND.fullmatch(text.strip().lower().translate(_MINUS_SIGNS))
+        assert found is not None
+        bound = float(found[2])
+        if math.isinf(bound):
+            raise BadCell(f"is {shown(text)}; expected a finite number") from None
+        return Label(math.nan, lower=bound) if found[1] in ">\u2265" else Label(math.nan, upper=bound)
+
+
+def weight(text: str) -> float:
+    """How much a row counts: 0 or more; a blank is 1."""
+    value = number(text)
+    if value != value:
+        return 1.0
+    if value < 0:
+        raise BadCell(f"is {shown(text)}; expected a weight of 0 or more")
+    return value
 
 
 def binary(text: str) -> float:

@@ -25,6 +25,9 @@ from tokengt.data._pyg_labels import (
     target_names,
     targets_of,
 )
+from tokengt.data._pyg_links import are_link_parts as are_link_parts
+from tokengt.data._pyg_links import check_parts, link_graphs
+from tokengt.data.links import LINK, linked_by_edges, refuse_target
 from tokengt.data.manifest import Attributes
 from tokengt.facts import Per
 from tokengt.graph import Graph
@@ -54,36 +57,49 @@ def read_pyg(path: Path, target: str | None = None, level: Level | None = None) 
 
     The level is the one whose rows (one, nodes, edges) most graphs' labels have. Labels [T] of a graph are T
     targets when ``level`` is "graph". Splits come from ``train_mask``, ``val_mask`` and ``test_mask`` (the first
-    column of several), or from files of these names. A graph that cannot be used is rejected, the others stay.
+    column of several), or from files of these names. A graph that cannot be used is rejected, the others stay. With
+    the level "link", rows are pairs of nodes (:mod:`tokengt.data._pyg_links`).
 
     Raises:
         ValueError: the source cannot be read (see :func:`load_pyg`), or the labels' level is not clear.
         ImportError: torch_geometric is not installed.
     """
     files = pyg_files(path)
-    if len(files) == 1 and isinstance(files[0].graphs, Collated) and files[0].code is None:
+    if len(files) == 1 and isinstance(files[0].graphs, Collated) and files[0].code is None and level != "link":
         quick = read_collated(files[0].graphs, target, level)
         if quick is not None:
             return quick
     return _one_by_one(path, files, target, level)
 
 
-def read_pyg_list(datas: Sequence[Any], target: str | None = None, level: Level | None = None) -> LabelledGraphs:
-    """:func:`read_pyg` of PyG data in memory."""
-    return _one_by_one(_LIST, [PyGFile(_LIST, list(datas))], target, level)
+def read_pyg_list(
+    datas: Sequence[Any], target: str | None = None, level: Level | None = None, *, parts: bool = False
+) -> LabelledGraphs:
+    """:func:`read_pyg` of PyG data in memory; ``parts``: they are those of train, valid and test, in this order."""
+    files = [PyGFile(_LIST, list(datas))]
+    if parts:
+        files = [PyGFile(_LIST, [data], code) for code, data in enumerate(datas)]
+    return _one_by_one(_LIST, files, target, level)
 
 
 def read_pyg_graphs(path: Path, level: Level) -> LabelledGraphs:
-    """The graphs of a PyG data set alone: whatever labels and masks it has are not looked at."""
-    records, rejected = [], []
+    """The graphs of a PyG data set alone: whatever labels and masks it has are not looked at.
+
+    With the level "link" they are asked about their ``edge_label_index``.
+    """
+    readable, rejected = [], []
     datas = [data for file in pyg_files(path) for data in listed(file)]
     for number, data in enumerate(datas, 1):
         try:
-            graph = _graph(data)
+            readable.append((number, data, None, _graph(data)))
         except ValueError as error:
             rejected.append((number, str(error)))
-            continue
-        records.append(Record(number, graph, torch.empty(level_rows(graph, level), 0, dtype=torch.float64)))
+    if level == "link":
+        return link_graphs(path, readable, rejected, None, labelled=False)
+    records = [
+        Record(number, graph, torch.empty(level_rows(graph, level), 0, dtype=torch.float64))
+        for number, _, _, graph in readable
+    ]
     return assembled(path, records, rejected, level, ())
 
 
@@ -93,9 +109,14 @@ def _one_by_one(path: Path, files: list[PyGFile], target: str | None, level: Lev
     readable, rejected = [], []
     for number, (data, code) in enumerate(datas, 1):
         try:
-            readable.append((number, data, code, _graph(data), label_of(data, name)))
+            label = label_of(data, name) if level != "link" else None
+            readable.append((number, data, code, _graph(data), label))
         except ValueError as error:
             rejected.append((number, str(error)))
+    if level == "link":
+        pairs = [(number, data, code, graph) for number, data, code, graph, _ in readable]
+        check_parts(path, pairs)
+        return link_graphs(path, pairs, rejected, target)
     labels = [(graph, label) for *_, graph, label in readable if label is not None]
     if target is not None and readable and not labels:
         attributes = ", ".join(sorted(set().union(*(data.keys() for _, data, *_ in readable))))
@@ -181,15 +202,32 @@ def _labelled_pyg(
     return found
 
 
+def _labelled_json(
+    path: Path, targets: tuple[str, ...], level: Level | None, names: Attributes | None = None
+) -> LabelledGraphs:
+    if level != "link":
+        return read_networkx_folder(path, targets, level, attributes=names)
+    refuse_target(targets, f"the NetworkX graphs of {path}")
+    found = read_networkx_folder(path, (), "graph", labelled=False, attributes=names)
+    graphs, links = linked_by_edges(found.graphs)
+    return replace(found, graphs=graphs, targets=links, level="link", target_names=(LINK,))
+
+
+def _json_alone(path: Path, targets: tuple[str, ...], level: Level, names: Attributes | None) -> LabelledGraphs:
+    if level == "link":
+        raise ValueError(
+            f"{path} holds NetworkX graphs, which name no pairs to predict; expected PyG's edge_label_index"
+        )
+    return read_networkx_folder(path, targets, level, labelled=False, attributes=names)
+
+
 # A new format of graphs is a line here; the first one that knows a path reads it.
 FORMATS: tuple[GraphFormat, ...] = (
     GraphFormat(_pyg_at, _labelled_pyg, lambda path, _, level, __: read_pyg_graphs(path, level)),
     GraphFormat(
         _json_at,
-        lambda path, targets, level, names: read_networkx_folder(path, targets, level, attributes=names),
-        lambda path, targets, level, names: read_networkx_folder(
-            path, targets, level, labelled=False, attributes=names
-        ),
+        _labelled_json,
+        _json_alone,
     ),
 )
 

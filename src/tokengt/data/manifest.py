@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from tokengt.config import from_dict, near, read_json, to_dict
 from tokengt.files import checksum
+from tokengt.interop.descriptors import is_feature
 from tokengt.interop.molecules import DEFAULT_POLICY, MoleculePolicy
 from tokengt.level import Level
 
@@ -21,6 +22,7 @@ GRAPH_FEATURISATION_VERSION = 1
 GRAPHS, MANIFEST, REJECTED, CACHE = "graphs.safetensors", "manifest.json", "rejected.csv", "cache"
 
 TaskKind = Literal["regression", "binary", "multiclass"]
+Censored = Literal["reject", "learn"]
 # The parts of a split. A part's code in a store is its place here; a row of no part has NO_PART.
 PARTS = ("train", "valid", "test")
 NO_PART = -1
@@ -85,6 +87,9 @@ class Recipe:
         policy: how a molecule becomes a graph.
         attributes: which attributes of a NetworkX graph are features; None: those that most graphs have as numbers.
         tables: how the columns of a table of nodes and of one of edges are read; None: as the data suggests.
+        weights: a numeric column: how much each row counts in training.
+        censored: what becomes of rows whose label is a bound such as ``>3.69``: "reject" them, or "learn" from them,
+            where a prediction beyond the bound is right.
     """
 
     smiles: str | None = None
@@ -96,8 +101,14 @@ class Recipe:
     policy: MoleculePolicy = DEFAULT_POLICY
     attributes: Attributes | None = field(default=None, metadata={"late": True})
     tables: GraphColumns | None = field(default=None, metadata={"late": True})
+    weights: str | None = field(default=None, metadata={"late": True})
+    censored: Censored = field(default="reject", metadata={"late": True})
 
     def __post_init__(self) -> None:
+        if self.censored not in get_args(Censored):
+            raise ValueError(f"censored is {self.censored!r}; expected one of {', '.join(get_args(Censored))}")
+        if self.censored == "learn" and self.task not in (None, "regression"):
+            raise ValueError(f"a bound such as >3.69 is no label of the task {self.task}; expected regression")
         for name, value, options in (("task", self.task, get_args(TaskKind)), ("level", self.level, get_args(Level))):
             if value is not None and value not in options:
                 raise ValueError(f"{name} is {value!r}{near(value, options)}; expected one of {', '.join(options)}")
@@ -108,6 +119,12 @@ class Recipe:
         both = [name for name in self.descriptors if name in set(self.targets)]
         if both:
             raise ValueError(f"column {both[0]!r} is a target and a descriptor: the model would be told the answer")
+        if self.level == "link" and self.task not in (None, "binary"):
+            raise ValueError(f"links are there or not, a binary task; the task is {self.task}: leave it out")
+        if self.level == "link" and len(self.targets) > 1:
+            raise ValueError(
+                f"links have one label, 1 or 0; the targets are {', '.join(self.targets)}: name one column"
+            )
         if self.task == "multiclass" and len(self.targets) > 1:
             raise ValueError(f"the task multiclass takes one target column, got {', '.join(self.targets)}")
 
@@ -116,7 +133,8 @@ class Recipe:
 class TargetColumn:
     """A target; with ``classes`` (text labels) the store holds their places in this tuple.
 
-    ``censored`` rows of the source had a bound such as ``>3.69`` in place of its label, and were rejected.
+    ``censored`` rows of the source had a bound such as ``>3.69`` in place of its label; they were rejected, unless the
+    store was made to learn from them.
     """
 
     name: str
@@ -138,9 +156,9 @@ class Manifest:
     """What a store holds. No times and no absolute paths: the same input gives the same bytes.
 
     ``featurisation`` has kind ("molecule" or "graph") and version, for molecules policy and rdkit too; ``columns``
-    has smiles, targets and split as they were asked for; ``counts`` has graphs, nodes, edges, hyperedges and rows
-    (of targets); ``files`` has the SHA-256 of each file; ``attributes`` are the features of NetworkX graphs, ``tables``
-    those of a graph that came as a table of nodes and one of edges.
+    has smiles, targets, split, weights and censored as they were asked for; ``counts`` has graphs, nodes, edges,
+    hyperedges and rows (of targets); ``files`` has the SHA-256 of each file; ``attributes`` are the features of
+    NetworkX graphs, ``tables`` those of a graph that came as a table of nodes and one of edges.
     """
 
     source: Source
@@ -173,8 +191,10 @@ class Manifest:
         pairs = [
             ("smiles", self.columns.get("smiles"), recipe.smiles),
             ("target", self.columns.get("targets"), list(recipe.targets)),
-            ("descriptors", list(self.descriptors), list(recipe.descriptors)),
+            ("descriptors", [name for name in self.descriptors if not is_feature(name)], list(recipe.descriptors)),
             ("split column", self.columns.get("split"), recipe.split),
+            ("weights", self.columns.get("weights"), recipe.weights),
+            ("censored", self.columns.get("censored", "reject"), recipe.censored),
             ("task", self.task, recipe.task),
             ("level", self.level, recipe.level or self.level),
             ("the version of featurisation", self.featurisation.get("version"), made["version"]),
@@ -262,6 +282,8 @@ class _Columns:
     smiles: str | None = None
     targets: tuple[str, ...] = ()
     split: str | None = None
+    weights: str | None = None
+    censored: Censored = "reject"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tokengt.data.tensorfile import Array, TensorStream, widest, write_tensors
 from tokengt.files import file_checksum, write_whole, writing
 
 _OFFSETS = {"node_offsets": "node_counts", "edge_offsets": "edge_counts", "text_offsets": "text_counts"}
-_ROWS = ("node_features", "edge_features", "texts", "lines", "graph_features", "split")
+_ROWS = ("node_features", "edge_features", "texts", "lines", "graph_features", "split", "weights", "bounds")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,9 @@
-"""A large graph of one's own: a table of nodes and a table of edges as one graph with labels on its nodes.
+"""A large graph of one's own: a table of nodes and a table of edges as one graph with labels on its nodes or links.
 
 Of the table of nodes one column is the id, of any kind; the target columns are what is learned, blank where it is to be
 predicted; all others are features. Of the table of edges two columns name nodes by their ids, and all others are
-features of the edge, such as its weight. Edges join both ways unless they are said to be directed.
+features of the edge, such as its weight. Edges join both ways unless they are said to be directed. Of links a third
+table has the pairs of nodes that are asked about (:mod:`tokengt.data.pair_tables`), or the edges themselves are.
 """
 
 import json
@@ -12,22 +13,25 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int, Int8
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.data import cells
 from tokengt.data._labelled import LabelledGraphs
-from tokengt.data.manifest import NO_PART, GraphColumns, Recipe, TaskKind
+from tokengt.data.links import LINK, linked_by_edges, refuse_target
+from tokengt.data.manifest import GraphColumns, Recipe, TaskKind
+from tokengt.data.pair_tables import read_pairs
 from tokengt.data.table_columns import described, encoded
+from tokengt.data.table_rows import TableRows, end_columns, plain_id
 from tokengt.data.tables import Table, listed, open_table
 from tokengt.files import checksum, file_checksum
 from tokengt.graph import Graph
+from tokengt.level import Level
 from tokengt.sparse import SparseRows
 
-# Names that people give to the column of ids, and to the two ends of an edge; else the first column, and the first two.
+# Names that people give to the column of ids; else it is the first.
 _IDS = ("id", "node", "node_id", "nodeid", "name")
-_ENDS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"), ("id1", "id2"), ("node1", "node2"))
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class NodeFiles:
         source: the column of edges with the id of their first node; by itself source, src or from, else the first.
         target: the same of the second node; by itself target, dst or to, else the second.
         directed: whether an edge joins its nodes in one direction only.
+        pairs: of links: one row per pair of nodes that is asked about, named by two columns as an edge is; without it,
+            training asks about the edges.
     """
 
     nodes: str | Path
@@ -49,15 +55,16 @@ class NodeFiles:
     source: str | None = None
     target: str | None = None
     directed: bool = False
+    pairs: str | Path | None = None
 
     def __post_init__(self) -> None:
         if (self.source is None) != (self.target is None):
             raise ValueError("source and target name the two ends of an edge; expected both of them, or neither")
 
     @property
-    def paths(self) -> tuple[Path, Path]:
-        """The two tables: nodes, edges."""
-        return Path(self.nodes), Path(self.edges)
+    def paths(self) -> tuple[Path, ...]:
+        """The tables: nodes, edges, and pairs where there are any."""
+        return Path(self.nodes), Path(self.edges), *(() if self.pairs is None else (Path(self.pairs),))
 
     @property
     def name(self) -> str:
@@ -65,45 +72,30 @@ class NodeFiles:
 
     def check(self) -> None:
         """Refuse files that are not there."""
-        for path, what in zip(self.paths, ("nodes", "edges"), strict=True):
+        for path, what in zip(self.paths, ("nodes", "edges", "pairs"), strict=False):
             if not path.is_file():
                 raise ValueError(f"{path} does not exist; expected a table of {what}")
 
+    def refuse_without_pairs(self) -> None:
+        """One sentence where a run of links would not know what it is asked."""
+        if self.pairs is None:
+            raise ValueError(
+                f"{self.name} name no pairs of nodes, and this run answers about links; give a table of pairs "
+                "(--pairs, in Python NodeFiles(..., pairs=...))"
+            )
+
     def checksum(self) -> str:
-        """Of the content of both, and of what is said about them."""
+        """Of the content of all, and of what is said about them."""
         said = [self.id, self.source, self.target, self.directed]
         content = [*map(file_checksum, self.paths), *said]
         return checksum(json.dumps(content).encode())
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """A table that was read: the cells of every column, and where each row stands."""
-
-    table: Table
-    columns: dict[str, tuple[str, ...]]
-    lines: list[int]
-
-    @classmethod
-    def read(cls, path: Path) -> "_Rows":
-        table = open_table(path)
-        rows = list(table.rows())
-        for row in rows:
-            if row.problem is not None:
-                raise ValueError(f"{path}, {table.unit} {row.line}: {row.problem}")
-        if not rows:
-            raise ValueError(f"{path} has a header but no rows; expected at least one")
-        columns = dict(zip(table.columns, zip(*(row.cells for row in rows), strict=True), strict=True))
-        return cls(table, columns, [row.line for row in rows])
-
-    def where(self, place: int) -> str:
-        return f"{self.table.path}, {self.table.unit} {self.lines[place]}"
-
-
-@dataclass(frozen=True, eq=False)
 class NodeTables:
-    """What two tables hold: the graph with its labels, how columns became features, and the cells of the nodes' rows.
+    """What the tables hold: the graph with its labels, how columns became features, and the cells of what is asked.
 
+    ``head``, ``rows`` and ``lines`` are those of the table of nodes or, of links, of the table of pairs.
     ``sentences`` are what a person should know of it.
     """
 
@@ -116,46 +108,90 @@ class NodeTables:
 
 
 def read_node_tables(files: NodeFiles, recipe: Recipe, known: GraphColumns | None = None) -> NodeTables:
-    """The graph of two tables. With ``known``, columns are read as they were in training, and labels may be absent.
+    """The graph of two tables, asked about its nodes or about pairs of them.
+
+    With ``known``, columns are read as they were in training, and labels may be absent.
 
     Raises:
         ValueError: one sentence: the file, its line, and what was expected.
     """
     files.check()
-    if recipe.level not in (None, "node"):
-        raise ValueError(f"level is {recipe.level}; a table of nodes has labels of nodes: expected node")
-    nodes, edges = map(_Rows.read, files.paths)
+    level = asked_level(files, recipe)
+    nodes, edges = map(TableRows.read, files.paths[:2])
     roles = _roles(files, nodes.table, edges.table, known)
     numbers = _numbered(nodes, roles.id)
-    targets = tuple(name for name in recipe.targets if known is None or name in nodes.columns)
-    taken = {roles.id, *targets, *([] if recipe.split is None else [recipe.split])}
+    # Of links, the table of pairs has the labels and the split.
+    targets = () if level == LINK else tuple(n for n in recipe.targets if known is None or n in nodes.columns)
+    split = None if level == LINK else recipe.split
     for name in targets:
         nodes.table.place(name, "the target option")
-        if name in (roles.id, recipe.split):
+        if name in (roles.id, split):
             what = "the ids" if name == roles.id else "the split"
             raise ValueError(f"{files.nodes}: the target option names column {name!r}, which holds {what}")
     sentences: list[str] = []
     if known is None:
+        taken = {roles.id, *targets, *([] if split is None else [split])}
         roles, sentences = _with_features(roles, nodes, edges, taken)
     else:
         _check_features(known, nodes.table, edges.table)
     features = encoded(nodes.table, roles.nodes, nodes.columns, nodes.lines)
     ends, edge_features = _edges(edges, roles, numbers, nodes.table.path)
-    graph = Graph(features, ends, edge_features, num_nodes=len(nodes.lines))
+    graphs = GraphBatch.collate([Graph(features, ends, edge_features, num_nodes=len(nodes.lines))])
+    read = NodeTables(_unlabelled(graphs), roles, nodes.table.columns, nodes.cells, nodes.lines, tuple(sentences))
+    if level == LINK:
+        return _with_links(read, files, recipe, numbers, known is not None)
     labels, classes, whole = _labels(nodes, targets, recipe.task)
     labelled = LabelledGraphs(
-        GraphBatch.collate([graph]),
-        labels,
-        "node",
-        targets,
-        _split(nodes, recipe.split),
-        torch.tensor([1]),
-        (),
-        integers=whole,
-        classes=classes,
+        *(graphs, labels, "node", targets, nodes.split(split), torch.tensor([1]), ()), integers=whole, classes=classes
     )
-    cells_of = list(zip(*nodes.columns.values(), strict=True))
-    return NodeTables(labelled, roles, nodes.table.columns, cells_of, nodes.lines, tuple(sentences))
+    return replace(read, labelled=labelled)
+
+
+def asked_level(files: NodeFiles, recipe: Recipe) -> Level:
+    """What a person asks about: nodes, or links, which a table of pairs says as well as the level does."""
+    level: Level = recipe.level or ("node" if files.pairs is None else "link")
+    if level not in ("node", "link"):
+        raise ValueError(f"level is {level}; tables of nodes and edges have labels of nodes or links: expected these")
+    if level == "node" and files.pairs is not None:
+        raise ValueError(f"level is node, and {files.pairs} is a table of pairs of nodes; expected the level link")
+    return level
+
+
+def _unlabelled(graphs: GraphBatch) -> LabelledGraphs:
+    """The graph without a label of its nodes."""
+    return LabelledGraphs(graphs, torch.empty(graphs.num_nodes, 0).double(), "node", (), None, torch.tensor([1]), ())
+
+
+def _with_links(
+    read: NodeTables, files: NodeFiles, recipe: Recipe, numbers: dict[str, int], trained: bool
+) -> NodeTables:
+    """The graph, asked about the pairs of a table, or where it is to be learned from, about its own edges."""
+    graphs, target = read.labelled.graphs, next(iter(recipe.targets), None)
+    if files.pairs is None:
+        if trained:
+            files.refuse_without_pairs()
+        refuse_target(recipe.targets, f"{files.edges} without a table of pairs")
+        try:
+            linked, labels = linked_by_edges(graphs)
+        except ValueError as error:
+            raise ValueError(f"{files.edges}: {error}") from None
+        labelled = replace(read.labelled, graphs=linked, targets=labels, level="link", target_names=(LINK,))
+        return replace(read, labelled=labelled)
+    pairs_path = Path(files.pairs)
+    if trained and target is not None and target not in open_table(pairs_path).columns:
+        target = None
+    pairs = read_pairs(pairs_path, read.columns, numbers, Path(files.nodes), target, recipe.split)
+    labelled = replace(
+        read.labelled,
+        graphs=graphs.with_own_links([pairs.index]),
+        targets=pairs.labels,
+        level="link",
+        target_names=(target or LINK,),
+        split=pairs.split,
+    )
+    told = (*read.sentences, *(() if trained else pairs.sentences))
+    rows = pairs.rows
+    return replace(read, labelled=labelled, head=rows.table.columns, rows=rows.cells, lines=rows.lines, sentences=told)
 
 
 def _roles(files: NodeFiles, nodes: Table, edges: Table, known: GraphColumns | None) -> GraphColumns:
@@ -170,21 +206,17 @@ def _roles(files: NodeFiles, nodes: Table, edges: Table, known: GraphColumns | N
     if files.source is not None and files.target is not None:
         ends = (files.source, files.target)
     else:
-        if len(edges.columns) < 2:
-            raise ValueError(f"{edges.path} has one column; expected two that name the nodes of each edge")
-        there = {column.lower(): column for column in edges.columns}
-        usual = ((there[one], there[other]) for one, other in _ENDS if one in there and other in there)
-        ends = next(usual, (edges.columns[0], edges.columns[1]))
+        ends = end_columns(edges, "edge")
     for name, option in zip(ends, ("the source option", "the target-node option"), strict=True):
         edges.place(name, option)
     return GraphColumns(own, *ends, files.directed)
 
 
-def _numbered(nodes: _Rows, column: str) -> dict[str, int]:
+def _numbered(nodes: TableRows, column: str) -> dict[str, int]:
     """The number of every node by its id."""
     numbers: dict[str, int] = {}
     for place, cell in enumerate(nodes.columns[column]):
-        name = _id(cell)
+        name = plain_id(cell)
         if not name:
             raise ValueError(f"{nodes.where(place)}: the id is blank; expected one in column {column!r}")
         if name in numbers:
@@ -196,14 +228,9 @@ def _numbered(nodes: _Rows, column: str) -> dict[str, int]:
     return numbers
 
 
-def _id(cell: str) -> str:
-    """An id as it is compared: ``7.0``, which other programs make of 7 where some ids are blank, is 7."""
-    text = cell.strip()
-    head, dot, tail = text.partition(".")
-    return head if dot and tail.strip("0") == "" and head.lstrip("-").isdigit() else text
-
-
-def _with_features(roles: GraphColumns, nodes: _Rows, edges: _Rows, taken: set[str]) -> tuple[GraphColumns, list[str]]:
+def _with_features(
+    roles: GraphColumns, nodes: TableRows, edges: TableRows, taken: set[str]
+) -> tuple[GraphColumns, list[str]]:
     """The roles with the features of both tables, and what is to be said about them."""
     own = {name: column for name, column in nodes.columns.items() if name not in taken}
     more = {name: column for name, column in edges.columns.items() if name not in (roles.source, roles.target)}
@@ -234,20 +261,10 @@ def _check_features(known: GraphColumns, nodes: Table, edges: Table) -> None:
 
 
 def _edges(
-    edges: _Rows, roles: GraphColumns, numbers: dict[str, int], nodes: Path
+    edges: TableRows, roles: GraphColumns, numbers: dict[str, int], nodes: Path
 ) -> tuple[Int[Tensor, "2 edges"], Float[Tensor, "edges width"] | None]:
     """The ends of every edge and its features; of undirected ones, the reverse of each that is not listed too."""
-    found = []
-    for column in (roles.source, roles.target):
-        own = [numbers.get(_id(cell), -1) for cell in edges.columns[column]]
-        if -1 in own:
-            place = own.index(-1)
-            raise ValueError(
-                f"{edges.where(place)}: {column} is {cells.shown(edges.columns[column][place])}, which is no id of "
-                f"{nodes}; expected one of its {len(numbers):,} ids"
-            )
-        found.append(own)
-    ends = torch.tensor(found, dtype=torch.int64)
+    ends = edges.numbers_of((roles.source, roles.target), numbers, nodes)
     features = encoded(edges.table, roles.edges, edges.columns, edges.lines)
     dense = features.dense() if isinstance(features, SparseRows) else features
     if roles.directed:
@@ -259,7 +276,7 @@ def _edges(
 
 
 def _labels(
-    nodes: _Rows, targets: tuple[str, ...], task: TaskKind | None
+    nodes: TableRows, targets: tuple[str, ...], task: TaskKind | None
 ) -> tuple[Float64[Tensor, "nodes targets"], tuple[str, ...] | None, bool]:
     """The labels, NaN where they are blank; the classes where they are texts; whether all are whole numbers.
 
@@ -296,16 +313,3 @@ def _number(text: str) -> float | None:
         return cells.number(text)
     except cells.BadCell:
         return None
-
-
-def _split(nodes: _Rows, column: str | None) -> Int8[Tensor, " nodes"] | None:
-    if column is None:
-        return None
-    nodes.table.place(column, "the split")
-    codes = []
-    for place, text in enumerate(nodes.columns[column]):
-        try:
-            codes.append(NO_PART if cells.is_missing(text) else cells.split_code(text))
-        except cells.BadCell as error:
-            raise ValueError(f"{nodes.where(place)}: column {column!r} {error}") from None
-    return torch.tensor(codes, dtype=torch.int8)

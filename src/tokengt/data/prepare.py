@@ -23,6 +23,7 @@ from tokengt.data.store import Store
 from tokengt.data.tables import Table, listed, open_table
 from tokengt.data.targets import with_targets
 from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished, refuse_other_shards
+from tokengt.interop.descriptors import feature_names
 
 # Rows per shard: enough that handing one to a worker costs little, few enough that a killed run loses little.
 SHARD_ROWS = 4096
@@ -158,6 +159,7 @@ def _distinct(recipe: Recipe, table: Table) -> Recipe:
     named = [("the target option", name) for name in recipe.targets] + [
         ("the descriptors option", name) for name in recipe.descriptors
     ]
+    named += [("the weights option", recipe.weights)] if recipe.weights is not None else []
     for option, name in named:
         if name in (text, recipe.split):
             what = "the molecules" if name == text else "the split"
@@ -259,7 +261,7 @@ def _merge(
             TargetColumn(column.name, classes, censored)
             for column, censored in zip(shard_recipe.targets, whole.censored, strict=True)
         ),
-        descriptors=origin.recipe.descriptors,
+        descriptors=(*origin.recipe.descriptors, *feature_names(origin.recipe.policy.features)),
         columns=origin.columns,
         counts={
             "graphs": whole.graphs,

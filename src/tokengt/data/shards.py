@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from tokengt.data import cells
-from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.manifest import Censored, Recipe, TaskKind
 from tokengt.data.sheets import unused
 from tokengt.data.tables import Row, Table
 from tokengt.data.tensorfile import DTYPES, Array, TensorType, narrowed
@@ -46,6 +46,8 @@ class ShardRecipe:
     targets: tuple[Column, ...]
     descriptors: tuple[Column, ...]
     split: Column | None
+    weights: Column | None = None
+    censored: Censored = "reject"
 
     @classmethod
     def of(cls, recipe: Recipe, table: Table) -> "ShardRecipe":
@@ -60,6 +62,8 @@ class ShardRecipe:
             targets=tuple(Column(name, table.place(name, "the target option")) for name in recipe.targets),
             descriptors=tuple(Column(name, table.place(name, "the descriptors option")) for name in recipe.descriptors),
             split=None if recipe.split is None else Column(recipe.split, table.place(recipe.split, "the split")),
+            weights=_weights_column(recipe, table),
+            censored=recipe.censored,
         )
 
     @classmethod
@@ -88,6 +92,12 @@ class ShardRecipe:
     @property
     def multiclass(self) -> bool:
         return self.task == "multiclass"
+
+
+def _weights_column(recipe: Recipe, table: Table) -> Column | None:
+    if recipe.weights is None:
+        return None
+    return Column(recipe.weights, table.place(recipe.weights, "the weights option"))
 
 
 def smiles_column(table: Table, trained: str | None, wanted: str | None) -> str | None:
@@ -126,8 +136,9 @@ class ShardArrays:
 
     ``arrays``: node_counts, edge_counts, text_counts, lines [kept]; node_features [nodes, 9]; edge_index [2, edges],
     local; edge_features [edges, 3]; texts [bytes], UTF-8; targets [kept, T]; and where the recipe has them
-    graph_features [kept, D] and split [kept]. In a multiclass shard targets are places in its own ``classes``.
-    ``censored`` counts the bounds (``>3.69``) among the labels of each target; their rows are rejected.
+    graph_features [kept, D], split [kept], weights [kept] and bounds [kept, 2 T], the lower ones first. In a multiclass
+    shard targets are places in its own ``classes``. ``censored`` counts the bounds (``>3.69``) among the labels of each
+    target; their rows are rejected unless they are to be learned from.
     """
 
     arrays: dict[str, Array]
@@ -180,6 +191,9 @@ class _Values(NamedTuple):
     targets: tuple[float | str | None, ...]
     descriptors: tuple[float, ...]
     split: int
+    lower: tuple[float, ...] = ()
+    upper: tuple[float, ...] = ()
+    weight: float = 1.0
 
 
 def convert_shard(rows: Sequence[Row], recipe: ShardRecipe) -> ShardArrays:
@@ -210,8 +224,16 @@ def convert_shard(rows: Sequence[Row], recipe: ShardRecipe) -> ShardArrays:
     values = [values[place] for place in kept]
     labels = sorted({label for row_values in values for label in row_values.targets if isinstance(label, str)})
     arrays |= _value_arrays(values, recipe, {label: float(code) for code, label in enumerate(labels)})
+    if packed.features.shape[1]:
+        # Columns of the table come first, as the manifest names them.
+        columns = [arrays["graph_features"]] if recipe.descriptors else []
+        arrays["graph_features"] = np.concatenate([*columns, packed.features], 1)
     rejected = tuple(Rejected(row.line, reason, row.cells) for _, (row, reason) in sorted(problems.items()))
-    return ShardArrays(arrays, tuple(labels), rejected, _censored([row for row, _ in problems.values()], recipe))
+    censored = _censored([row for row, _ in problems.values()], recipe)
+    if "bounds" in arrays:
+        learned = (~np.isnan(arrays["bounds"])).sum(0).reshape(2, -1).sum(0)
+        censored = tuple(count + int(own) for count, own in zip(censored, learned, strict=True))
+    return ShardArrays(arrays, tuple(labels), rejected, censored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,9 +303,14 @@ def _values(row: Row, recipe: ShardRecipe) -> _Values:
         raise cells.BadCell(row.problem)
     read = cells.class_label if recipe.multiclass else cells.binary if recipe.task == "binary" else cells.number
     split = 0 if recipe.split is None else _cell(row, "split column", recipe.split, cells.split_code)
-    targets = tuple(_cell(row, "target", column, read) for column in recipe.targets)
     descriptors = tuple(_cell(row, "descriptor", column, cells.descriptor) for column in recipe.descriptors)
-    return _Values(targets, descriptors, split)
+    weight = 1.0 if recipe.weights is None else _cell(row, "weights", recipe.weights, cells.weight)
+    if recipe.censored == "learn":
+        labels = [_cell(row, "target", column, cells.number_or_bound) for column in recipe.targets]
+        targets, lower, upper = (tuple(each) for each in zip(*labels, strict=True)) if labels else ((), (), ())
+        return _Values(targets, descriptors, split, lower, upper, weight)
+    targets = tuple(_cell(row, "target", column, read) for column in recipe.targets)
+    return _Values(targets, descriptors, split, weight=weight)
 
 
 def _cell(row: Row, role: str, column: Column, read: Any) -> Any:
@@ -318,4 +345,9 @@ def _value_arrays(values: list[_Values], recipe: ShardRecipe, codes: dict[str, f
         arrays["graph_features"] = descriptors.reshape(count, len(recipe.descriptors))
     if recipe.split is not None:
         arrays["split"] = np.array([row.split for row in values], dtype=np.int8)
+    if recipe.weights is not None:
+        arrays["weights"] = np.array([row.weight for row in values], dtype=np.float64)
+    if recipe.censored == "learn":
+        bounds = np.array([(*row.lower, *row.upper) for row in values], dtype=np.float64)
+        arrays["bounds"] = bounds.reshape(count, 2 * len(recipe.targets))
     return arrays

@@ -67,6 +67,7 @@ class Answers:
         values: [rows, out] the answer; NaN where there is none.
         spread: [rows, out] its standard deviation; None where there is a single pass.
         reasons: why a row has no answer, by its place.
+        beside: further columns [rows], of numbers or of yes and no; blank where a row has no answer.
     """
 
     front: PackedCells | Numbers | Texts
@@ -74,6 +75,7 @@ class Answers:
     values: NDArray[Any]
     reasons: Mapping[int, str]
     spread: NDArray[np.float64] | None = None
+    beside: tuple[NDArray[Any], ...] = ()
 
     @property
     def each_reason(self) -> list[str]:
@@ -109,8 +111,11 @@ class PredictionSheet(Sheet):
 
     def piece(self, answers: Answers) -> bytes:
         predictions = prediction_cells(answers.values, answers.spread, self.classes)
-        rows = zip(answers.front.cells(), predictions, answers.each_reason, strict=True)
-        return _csv([*front, *cells, reason] for front, cells, reason in rows)
+        answered = ~np.isnan(answers.values).any(1)
+        columns = [_beside_cells(column, answered) for column in answers.beside]
+        beside = list(zip(*columns, strict=True)) if columns else [()] * len(predictions)
+        rows = zip(answers.front.cells(), predictions, beside, answers.each_reason, strict=True)
+        return _csv([*front, *cells, *more, reason] for front, cells, more, reason in rows)
 
     def header(self) -> bytes:
         """The first line of the file."""
@@ -257,6 +262,12 @@ def prediction_cells(
     best = np.nan_to_num(values, nan=-1.0).argmax(1).tolist() if len(values) else []
     names = [classes[place] if row[0] else "" for place, row in zip(best, numbers, strict=True)]
     return [[name, *row, *std] for name, row, std in zip(names, numbers, stds, strict=True)]
+
+
+def _beside_cells(column: NDArray[Any], answered: NDArray[np.bool_]) -> list[str]:
+    if column.dtype == np.bool_:
+        return [("yes" if value else "no") if known else "" for value, known in zip(column, answered, strict=True)]
+    return [number_cell(value) if known else "" for value, known in zip(column.tolist(), answered, strict=True)]
 
 
 def number_cell(value: float) -> str:

@@ -146,11 +146,13 @@ class SplitRequest:
 def make_splits(store: Store, request: SplitRequest) -> tuple[list[Split], bool]:
     """The split, or one per fold; and whether it numbers rows of the label table instead of graphs.
 
-    Rows are split where all labels lie in one graph, or where the data itself splits rows.
+    Rows are split where all labels lie in one graph, where the data itself splits rows, and where they are links: then
+    a graph has some to learn from and some to test with.
     """
     request = request.for_store(store)
     rows_given = store.split is not None and len(store.split) != len(store)
-    by_row = store.manifest.level != "graph" and (len(store) == 1 or (rows_given and request.kind != RANDOM))
+    level = store.manifest.level
+    by_row = level != "graph" and (len(store) == 1 or level == "link" or (rows_given and request.kind != RANDOM))
     places = Places(store, len(store.targets) if by_row else len(store), by_row)
     if request.files:
         return [_by_files(places, request)], by_row
@@ -174,18 +176,23 @@ class Places:
     def units(self) -> Int[Tensor, " places"]:
         """The number of each place's unit, -1 for a row without a label, which is in no part.
 
-        A unit is never torn apart: both directions of an edge are one unit.
+        A unit is never torn apart: both directions of an edge are one unit, and so are a link and the pair that was
+        drawn beside it.
         """
         if not self.by_row:
             return torch.arange(self.count)
         units = torch.full((self.count,), -1)
         labelled = self.labelled()
-        if self.store.manifest.level != "edge":
+        level, graphs, drawn = self.store.manifest.level, self.store.graphs, self.store.drawn
+        if level not in ("edge", "link"):
             units[labelled] = torch.arange(int(labelled.sum()))
             return units
-        ends = self.store.graphs.edge_index[:, labelled]
-        keys = ends.amin(0) * self.store.graphs.num_nodes + ends.amax(0)
-        units[labelled] = torch.unique(keys, return_inverse=True)[1]
+        own = labelled if drawn is None else labelled & (drawn < 0)
+        ends = (graphs.edge_index if level == "edge" else graphs.link_index)[:, own]
+        keys = ends.amin(0) * graphs.num_nodes + ends.amax(0)
+        units[own] = torch.unique(keys, return_inverse=True)[1]
+        if drawn is not None:
+            units[drawn >= 0] = units[drawn[drawn >= 0]]
         return units
 
     def labelled(self) -> Bool[Tensor, " rows"]:
@@ -237,6 +244,10 @@ def _given(places: Places, request: SplitRequest) -> list[Split]:
 
 def _by_class(places: Places, request: SplitRequest) -> list[Split]:
     store = places.store
+    if store.manifest.level == "link":
+        raise ValueError(
+            "a split per class is of nodes or graphs; split links at random, or by a column of their pairs"
+        )
     if len(store.targets) != places.count or store.targets.shape[1] != 1:
         raise ValueError("a split per class needs one column of classes with a row for each thing that is split")
     values = store.targets[:, 0]

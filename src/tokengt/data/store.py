@@ -60,9 +60,13 @@ class _Texts(Sequence[str]):
 class Store:
     """Graphs with their targets, in the order of their source.
 
-    ``graphs`` are packed, in narrow integers. ``targets`` has one row per graph, node or edge (``manifest.level``) and
-    NaN for a missing label; ``lines`` is where each graph stands in the source; ``split`` is the code of each row's
-    part (:data:`tokengt.data.splits.PARTS`), in one column for each split where the data came with several.
+    ``graphs`` are packed, in narrow integers. ``targets`` has one row per graph, node, edge or link
+    (``manifest.level``) and NaN for a missing label; ``lines`` is where each graph stands in the source; ``split`` is
+    the code of each row's part (:data:`tokengt.data.splits.PARTS`), in one column for each split where the data came
+    with several. ``weights`` is how much each row counts in training, and ``bounds`` has, for labels that are bounds
+    such as ``>3.69``, the lower one of every target and then the upper one of every target. ``drawn`` is, of pairs that
+    are not in the source but were drawn at random beside its links, the row of that link, and -1 of all others
+    (:func:`tokengt.data.links.with_negatives`).
     """
 
     manifest: Manifest
@@ -72,6 +76,9 @@ class Store:
     split: Int8[Tensor, "rows *splits"] | None = None
     folder: Path | None = None
     _texts: _Texts | None = None
+    weights: Float64[Tensor, " rows"] | None = None
+    bounds: Float64[Tensor, "rows bounds"] | None = None
+    drawn: Int64[Tensor, " rows"] | None = None
 
     @classmethod
     def open(cls, folder: Path, verify: bool = True) -> "Store":
@@ -92,7 +99,17 @@ class Store:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             graphs = GraphBatch.from_arrays(tensors)
             texts = _Texts(tensors["texts"], tensors["text_offsets"]) if "texts" in tensors else None
-            store = cls(manifest, graphs, tensors["targets"], tensors["lines"], tensors.get("split"), folder, texts)
+            store = cls(
+                manifest,
+                graphs,
+                tensors["targets"],
+                tensors["lines"],
+                tensors.get("split"),
+                folder,
+                texts,
+                tensors.get("weights"),
+                tensors.get("bounds"),
+            )
         except (SafetensorError, KeyError, IndexError, RuntimeError, TypeError) as error:
             reason = str(error).strip().split("\n")[0]
             raise ValueError(f"{path} is torn or no store's data: {reason}") from error
@@ -119,8 +136,8 @@ class Store:
     ) -> "Store":
         """A store in memory, without a folder. With ``texts`` or ``policy`` the graphs are molecules.
 
-        ``targets`` [rows, T] has one row per graph, node or edge; ``classes[t]`` are the labels of target t, if it has
-        any.
+        ``targets`` [rows, T] has one row per graph, node, edge or link; ``classes[t]`` are the labels of target t, if
+        it has any.
         """
         packed = graphs.narrowed()
         molecules = texts is not None or policy is not None
@@ -194,8 +211,9 @@ class Store:
     def data_checksum(self) -> str:
         """SHA-256 of all graphs, labels and parts, as they are packed: which data it was, wherever it came from."""
         tensors = {**self.graphs.arrays(), "targets": self.targets, "lines": self.lines}
-        if self.split is not None:
-            tensors["split"] = self.split
+        for name, tensor in (("split", self.split), ("weights", self.weights), ("bounds", self.bounds)):
+            if tensor is not None:
+                tensors[name] = tensor
         digest = hashlib.sha256()
         for name, tensor in sorted(tensors.items()):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())

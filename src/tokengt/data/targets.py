@@ -28,7 +28,7 @@ def with_targets(recipe: Recipe, table: Table) -> Recipe:
     if ALL in recipe.targets and ALL not in table.columns and len(recipe.targets) > 1:
         raise ValueError(f"{table.path}: the targets are {ALL} and others too; expected one of the two")
     where = f"{table.path}: the columns are {listed(table.columns)}"
-    return replace(recipe, targets=expanded(recipe.targets, free, lambda: _numeric(table, free), where))
+    return replace(recipe, targets=expanded(recipe.targets, free, lambda: numeric_columns(table, free), where))
 
 
 def expanded(
@@ -48,7 +48,7 @@ def expanded(
     return tuple(chosen)
 
 
-def _numeric(table: Table, names: Sequence[str]) -> list[str]:
+def numeric_columns(table: Table, names: Sequence[str]) -> list[str]:
     """The columns among ``names`` most of whose filled cells are numbers."""
     places = {name: table.columns.index(name) for name in names if not _ID_NAME.fullmatch(name)}
     surplus = dict.fromkeys(places, 0)

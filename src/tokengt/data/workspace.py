@@ -33,7 +33,11 @@ class Origin:
     @property
     def columns(self) -> dict[str, Any]:
         """Columns as they were asked for, for the manifest."""
-        return {"smiles": self.recipe.smiles, "targets": list(self.recipe.targets), "split": self.recipe.split}
+        recipe = self.recipe
+        asked: dict[str, Any] = {"smiles": recipe.smiles, "targets": list(recipe.targets), "split": recipe.split}
+        # What came later is said only where it is asked for: the manifests of other stores stay as they were.
+        later = {"weights": (recipe.weights, None), "censored": (recipe.censored, "reject")}
+        return asked | {name: value for name, (value, usual) in later.items() if value != usual}
 
     def fingerprint(self, shard_rows: int) -> str:
         decisive = [FORMAT, _SHARDS_VERSION, self.sha256, to_dict(self.recipe), self.featurisation, shard_rows]

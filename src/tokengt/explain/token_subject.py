@@ -210,6 +210,8 @@ def _total(parts: Mapping[str, Tensor], like: Tensor) -> Float[Tensor, "tokens d
 
 
 def check_row(row: int, rows: int, level: str) -> None:
-    """Refuse a row that the graph does not have, in one sentence."""
+    """Refuse a row that the graph does not have, and links, in one sentence."""
+    if level == "link":
+        raise ValueError("this model predicts links, and explanations are of graphs, nodes and edges")
     if not 0 <= row < rows:
         raise ValueError(f"row is {row}; this model predicts one row per {level}, and this graph has {rows} (from 0)")

@@ -13,8 +13,10 @@ from tokengt.facts import Per
 from tokengt.graph import Graph
 from tokengt.ragged import Segments
 from tokengt.sparse import SparseRows
-from tokengt.validation import checked_features
+from tokengt.validation import check_indices, checked_features
 
+# The attribute that names the pairs of nodes that are asked about (PyG's RandomLinkSplit).
+LINKS = "edge_label_index"
 _FACT = "_fact_"
 _WANTED_NUMBERS = "hyperedge_index must number each graph's hyperedges 0, 1, 2, ..., none of them without nodes"
 
@@ -70,6 +72,9 @@ def packed(data: Any) -> GraphBatch:
     }
     _check(fields, name_graphs=is_batch(data))
     batch = GraphBatch.from_packed(**fields)
+    pairs = _tensor(data, LINKS)
+    if pairs is not None:
+        batch = batch.with_links(_edges(pairs, nodes, LINKS), pairs.long())
     for name, per, rows in facts_on(data):
         batch = batch.with_fact(name, rows, per)
     return batch
@@ -172,10 +177,10 @@ def _nodes(data: Any, parts: _Parts) -> Segments:
     return nodes
 
 
-def _edges(index: Tensor, nodes: Segments) -> Segments:
-    """Where each graph's edges are; refuses an edge that leaves its graph."""
+def _edges(index: Tensor, nodes: Segments, name: str = "edge_index") -> Segments:
+    """Where each graph's edges (or other pairs of nodes) are; refuses one that leaves its graph."""
     try:
-        Graph(num_nodes=nodes.total, edge_index=index)
+        check_indices(name, index, nodes.total, dims=2)
     except ValueError as error:
         raise ValueError(f"{_graph_of_stray(index, nodes)}{error}") from None
     # A uint8 index would be taken for a mask.
@@ -185,8 +190,8 @@ def _edges(index: Tensor, nodes: Segments) -> Segments:
         column = int(torch.nonzero(crossing)[0])
         ends = zip(index[:, column].tolist(), owner[:, column].tolist(), strict=True)
         joined = " and ".join(f"node {node} of graph {graph}" for node, graph in ends)
-        raise ValueError(f"edge_index column {column} joins {joined} (numbered in the batch); expected one graph")
-    return _runs(owner[0], nodes.count, "edge_index")
+        raise ValueError(f"{name} column {column} joins {joined} (numbered in the batch); expected one graph")
+    return _runs(owner[0], nodes.count, name)
 
 
 def _graph_of_stray(index: Tensor, nodes: Segments) -> str:

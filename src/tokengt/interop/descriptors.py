@@ -44,11 +44,11 @@ DESCRIPTORS: tuple[str, ...] = (
 )
 
 
-def check_features(kinds: Sequence[str]) -> None:
-    """Refuse kinds that there are not, or one that is named twice."""
+def check_features(kinds: Sequence[str], what: str = "features") -> None:
+    """Refuse kinds that there are not, or one that is named twice, of what is called so."""
     for kind in kinds:
         if kind not in FEATURE_KINDS or list(kinds).count(kind) > 1:
-            raise ValueError(f"features are {', '.join(kinds)}; expected some of {', '.join(FEATURE_KINDS)}, each once")
+            raise ValueError(f"{what} are {', '.join(kinds)}; expected some of {', '.join(FEATURE_KINDS)}, each once")
 
 
 def feature_names(kinds: Sequence[str]) -> tuple[str, ...]:

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengt.interop.canonical import chirality, renumbered
+from tokengt.interop.descriptors import feature_names, features_of
 from tokengt.interop.reading import DEFAULT_POLICY as DEFAULT_POLICY
 from tokengt.interop.reading import MoleculePolicy as MoleculePolicy
 from tokengt.interop.reading import TextKind as TextKind
-from tokengt.interop.reading import molecules, rdkit_modules
+from tokengt.interop.reading import implicit, molecules, rdkit_modules
 
 OTHER = "other"
 
@@ -70,6 +71,7 @@ class PackedMolecules:
     node_features: NDArray[np.uint8]  # [atoms, 9]
     edge_index: NDArray[np.int32]  # [2, edges]
     edge_features: NDArray[np.uint8]  # [edges, 3]
+    features: NDArray[np.float32]  # [kept, as many as the policy's features have]
     kept: NDArray[np.int64]  # [kept] places of the texts that could be read, ascending
     problems: tuple[tuple[int, str], ...]  # (place, reason) of the others
 
@@ -101,7 +103,7 @@ def _packed(texts: Sequence[str], start: int, policy: MoleculePolicy, kind: Text
     atoms: dict[str, _Column] = {name: ([], read, marks.get(name)) for name, read in readers.items()}
     bonds: dict[str, _Column] = {name: ([], read, marks.get(name)) for name, read in rdkit.bonds.items()}
     counts: tuple[list[int], list[int]] = [], []
-    kept, problems = [], []
+    kept, problems, features = [], [], []
     for place, molecule in enumerate(molecules(texts, policy, kind)):
         if isinstance(molecule, str):
             problems.append((start + place, molecule))
@@ -113,6 +115,8 @@ def _packed(texts: Sequence[str], start: int, policy: MoleculePolicy, kind: Text
         counts[1].append(len(members))
         _extend(bonds, members, texts[place])
         kept.append(start + place)
+        if policy.features:
+            features.append(features_of(implicit(molecule, policy), policy.features))
     node_counts, bond_counts = (np.array(each, dtype=np.int64) for each in counts)
     of_atoms, of_bonds = (
         {name: np.fromiter(values, np.int64) for name, (values, *_) in part.items()} for part in (atoms, bonds)
@@ -137,6 +141,7 @@ def _packed(texts: Sequence[str], start: int, policy: MoleculePolicy, kind: Text
         node_features=node_rows,
         edge_index=np.stack([np.stack([begin, end], 1).ravel(), np.stack([end, begin], 1).ravel()]).astype(np.int32),
         edge_features=bond_rows.repeat(2, 0),
+        features=np.array(features, dtype=np.float32).reshape(len(kept), len(feature_names(policy.features))),
         kept=np.array(kept, dtype=np.int64),
         problems=tuple(problems),
     )

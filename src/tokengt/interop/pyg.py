@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
-from tokengt.interop._pyg_packed import class_names, count_nodes, is_batch, is_hypergraph, packed
+from tokengt.interop._pyg_packed import LINKS, class_names, count_nodes, is_batch, is_hypergraph, packed
 from tokengt.interop._pyg_packed import fact_attribute as fact_attribute
 from tokengt.interop._pyg_packed import facts_on as facts_on
 from tokengt.level import Level
@@ -66,7 +66,7 @@ def from_pyg(data: Any) -> Graph | GraphBatch:
     return graph
 
 
-def unread_attributes(data: Any, known: Iterable[str] = ("y",)) -> dict[str, Level]:
+def unread_attributes(data: Any, known: Iterable[str] = ("y", "edge_label")) -> dict[str, Level]:
     """Attributes of numbers that no model reads, with what they are counted by; ``known`` ones are labels."""
     facts = [fact_attribute(name, per) for name, per, _ in facts_on(data)]
     left_out = {"batch", "ptr", *known, *facts}
@@ -157,7 +157,7 @@ def as_batch(batch: Any) -> GraphBatch:
     """What a model is given, as one GraphBatch; a GraphBatch passes through untouched.
 
     Takes a Graph, PyG's Data or Batch (read without a loop over graphs and without extras), or a sequence of
-    Graphs or Datas.
+    Graphs or Datas. Pairs of nodes in ``edge_label_index`` are the links that a model is asked about.
 
     Raises:
         ValueError: one sentence that names the graph, the field and what was expected.
@@ -167,7 +167,10 @@ def as_batch(batch: Any) -> GraphBatch:
     if isinstance(batch, Graph):
         return GraphBatch.collate([batch])
     if isinstance(batch, Sequence) and not isinstance(batch, str):
-        return GraphBatch.collate([_as_graph(graph, place) for place, graph in enumerate(batch)])
+        graphs = [_as_graph(graph, place) for place, graph in enumerate(batch)]
+        packed_graphs = GraphBatch.collate(graphs)
+        pairs = [graph.extras[LINKS] for graph in graphs if LINKS in graph.extras]
+        return packed_graphs if len(pairs) < len(graphs) else packed_graphs.with_own_links(pairs)
     _check_class(batch)
     return packed(batch)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, get_args
 
+from tokengt.interop.descriptors import check_features
+
 # Is increased whenever the same molecule and policy would give other numbers, so that old stores are not reused. Atoms
 # as they are spelled have stayed what they were in the first version.
 FEATURISATION_VERSION, _SPELLED_VERSION = 2, 1
@@ -42,6 +44,9 @@ class MoleculePolicy:
     a molecule (:mod:`tokengt.interop.canonical`). "spelled" leaves atoms in the order of the text, and chirality as
     RDKit's tag, which depends on that order; of equal fragments the first is the largest. Files that do not say which
     are of versions that knew only "spelled".
+
+    ``features``: kinds of numbers about the molecule as a whole that come with the graph: "rdkit2d", "morgan"
+    (:mod:`tokengt.interop.descriptors`).
     """
 
     salts: Literal["keep", "largest"] = "keep"
@@ -49,11 +54,14 @@ class MoleculePolicy:
     hydrogens: Literal["implicit", "explicit"] = "implicit"
     max_atoms: int = field(default=1000, compare=False, metadata={"late": True})
     atoms: Literal["canonical", "spelled"] = field(default="canonical", metadata={"late": True, "absent": "spelled"})
+    features: tuple[str, ...] = field(default=(), metadata={"late": True})
 
     def __post_init__(self) -> None:
-        for name, kind in type(self).__annotations__.items():
-            if get_args(kind) and getattr(self, name) not in get_args(kind):
-                expected = " or ".join(get_args(kind))
+        check_features(self.features)
+        for name in ("salts", "stereo", "hydrogens", "atoms"):
+            options = get_args(type(self).__annotations__[name])
+            if getattr(self, name) not in options:
+                expected = " or ".join(options)
                 raise ValueError(f"policy {name} is {getattr(self, name)!r}; expected {expected}")
         if type(self.max_atoms) is not int or self.max_atoms < 1:
             raise ValueError(f"max_atoms is {self.max_atoms!r}; expected a whole number of at least 1")
@@ -183,6 +191,11 @@ def _applied(policy: MoleculePolicy, molecule: Any) -> Any:
         for bond in molecule.GetBonds():
             bond.SetStereo(chem.BondStereo.STEREONONE)
     return chem.AddHs(molecule) if policy.hydrogens == "explicit" else molecule
+
+
+def implicit(molecule: Any, policy: MoleculePolicy) -> Any:
+    """A molecule that was read by a policy, with its hydrogens counted at their atoms, as descriptors want it."""
+    return rdkit_modules()[0].RemoveHs(molecule) if policy.hydrogens == "explicit" else molecule
 
 
 def _unreadable(kind: TextKind, reason: str) -> str:

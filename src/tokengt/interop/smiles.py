@@ -51,13 +51,16 @@ def from_smiles(smiles: str, policy: MoleculePolicy = DEFAULT_POLICY) -> Graph:
         torch.from_numpy(packed.node_features).long(),
         torch.from_numpy(packed.edge_index).long(),
         torch.from_numpy(packed.edge_features).long(),
+        graph_features=torch.from_numpy(packed.features) if packed.features.shape[1] else None,
     )
 
 
 def batch_of_molecules(molecules: PackedMolecules) -> GraphBatch:
     """The molecules that could be read, as one batch, in the narrow integers they were packed in."""
+    features = {"graph_features": torch.from_numpy(molecules.features)} if molecules.features.shape[1] else {}
     return GraphBatch.from_arrays(
         {
+            **features,
             "node_offsets": Segments.from_lengths(torch.from_numpy(molecules.node_counts)).host,
             "node_features": torch.from_numpy(molecules.node_features),
             "edge_offsets": Segments.from_lengths(torch.from_numpy(molecules.edge_counts)).host,

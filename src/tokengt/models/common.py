@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.data.store import Store
 from tokengt.interop.pyg import as_batch
 from tokengt.level import Level
+from tokengt.links import is_directed
 from tokengt.models.contract import Description, Model, ModelConfig
 from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
 from tokengt.ragged import Segments, segment_sum
@@ -37,8 +38,11 @@ class GraphModelConfig(ModelConfig):
         node_features: what the node features are.
         edge_features: what the edge features are.
         graph_features: what is known about a graph as a whole; it is embedded and added to what the head reads.
-        level: one row per graph, per node or per listed edge (from the states of its two nodes).
+        level: one row per graph, per node, per listed edge (from the states of its two nodes) or per link, a pair of
+            nodes that is asked about.
         out_dim: outputs per row.
+        symmetric: of links: (u, v) and (v, u) score alike; it follows from the data, whose edges have a direction or
+            not.
     """
 
     kind: str = field(default="", init=False)
@@ -50,6 +54,7 @@ class GraphModelConfig(ModelConfig):
     graph_features: FeatureSpec = field(default_factory=FeatureSpec)
     level: Level = "graph"
     out_dim: int = 1
+    symmetric: bool = field(default=True, metadata={"late": True})
     # The model's usual name; and which fields count something, and which are a share.
     name: ClassVar[str]
     counts: ClassVar[tuple[str, ...]] = ("dim", "num_layers", "out_dim")
@@ -65,6 +70,7 @@ class GraphModelConfig(ModelConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
         if self.level not in get_args(Level):
             raise ValueError(f"level is {self.level!r}; expected one of {', '.join(get_args(Level))}")
+        check_symmetric(self.level, self.symmetric)
 
     def fit(self, data: Store, out_dim: int) -> "GraphModelConfig":
         self.check_edges(data.graphs)
@@ -76,7 +82,13 @@ class GraphModelConfig(ModelConfig):
 
     def refit(self, data: Store, out_dim: int) -> "GraphModelConfig":
         descriptors = FeatureSpec.of(data.graphs.graph_features)
-        return replace(self, graph_features=descriptors, level=data.manifest.level, out_dim=out_dim)
+        level, symmetric = data.manifest.level, is_symmetric_task(data)
+        return replace(self, graph_features=descriptors, level=level, out_dim=out_dim, symmetric=symmetric)
+
+    @property
+    def row_width(self) -> int:
+        """How wide a row is that the head reads, where a graph's is as wide as a node's."""
+        return self.dim * row_states(self.level, self.symmetric)
 
     def check_edges(self, graphs: GraphBatch) -> None:
         """Refuse graphs with edges of more than two nodes."""
@@ -139,7 +151,7 @@ class PairModelConfig(GraphModelConfig):
 
 
 class GraphModel(Model):
-    """Packed graphs -> [graphs, out], [nodes, out] or [edges, out] by ``config.level``.
+    """Packed graphs -> [graphs, out], [nodes, out], [edges, out] or [links, out] by ``config.level``.
 
     A subclass has the ``head`` and the ``graph_encoder`` that embeds descriptors, and says what states there are.
     """
@@ -158,7 +170,9 @@ class GraphModel(Model):
         self.graph_encoder.check(packed, Segments.uniform(packed.num_graphs, 1))
         nodes, graphs = self.states(packed)
         descriptors = self.graph_encoder(packed.graph_features)
-        out: Tensor = self.head(read_rows(self.config.level, packed, nodes, graphs, descriptors))
+        out: Tensor = self.head(
+            read_rows(self.config.level, packed, nodes, graphs, descriptors, symmetric=self.config.symmetric)
+        )
         return out
 
     def embed(self, batch: Any) -> Float[Tensor, "graphs width"]:
@@ -198,8 +212,10 @@ def read_rows(
     nodes: Float[Tensor, "nodes dim"],
     graphs: Float[Tensor, "graphs width"],
     descriptors: Float[Tensor, "graphs _"] | None,
+    *,
+    symmetric: bool = True,
 ) -> Float[Tensor, "rows _"]:
-    """What a head reads: the graphs' rows, the nodes' rows, or for each listed edge the rows of its two nodes.
+    """What a head reads: the graphs' rows, the nodes' rows, or for each listed edge or link those of its two nodes.
 
     Embedded descriptors are added to the row of their graph, or to those of all its nodes.
     """
@@ -208,8 +224,39 @@ def read_rows(
     rows = nodes if descriptors is None else nodes + descriptors.index_select(0, batch.nodes.ids)
     if level == "node":
         return rows
+    if level == "link":
+        return pair_rows(rows, batch.link_index, symmetric=symmetric)
     first, second = batch.edge_index
     return torch.cat([rows.index_select(0, first), rows.index_select(0, second)], 1)
+
+
+def pair_rows(
+    nodes: Float[Tensor, "nodes dim"], pairs: Int[Tensor, "2 pairs"], *, symmetric: bool
+) -> Float[Tensor, "pairs _"]:
+    """What a head of links reads of the states h of two nodes: [h_u + h_v, h_u * h_v], or [h_u, h_v, h_u * h_v].
+
+    The product makes a linear head a weighted inner product, which says how alike two nodes are.
+    """
+    first, second = nodes.index_select(0, pairs[0]), nodes.index_select(0, pairs[1])
+    if symmetric:
+        return torch.cat([first + second, first * second], 1)
+    return torch.cat([first, second, first * second], 1)
+
+
+def row_states(level: Level, symmetric: bool) -> int:
+    """How many states of nodes lie side by side in a row that a head reads."""
+    return {"graph": 1, "node": 1, "edge": 2, "link": 2 if symmetric else 3}[level]
+
+
+def is_symmetric_task(data: Store) -> bool:
+    """Whether (u, v) and (v, u) are one question: always but for links of graphs whose edges have a direction."""
+    return data.manifest.level != "link" or not is_directed(data.graphs)
+
+
+def check_symmetric(level: Level, symmetric: bool) -> None:
+    """A setting without effect is refused, so that a config never says what the model does not do."""
+    if level != "link" and not symmetric:
+        raise ValueError(f"symmetric=False is for heads of level 'link'; this one's is {level!r}")
 
 
 def pooled(rows: Float[Tensor, "nodes dim"], segments: Segments, pooling: str) -> Float[Tensor, "segments dim"]:

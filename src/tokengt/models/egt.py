@@ -82,7 +82,7 @@ class Egt(GraphModel):
         super().__init__()
         self.config = config
         dim, virtual = config.dim, config.virtual_nodes
-        width = {"graph": virtual * dim, "node": dim, "edge": 2 * dim}[config.level]
+        width = virtual * dim if config.level == "graph" else config.row_width
         self.node_encoder = NodeEncoder(config.node_features, dim)
         self.graph_encoder = FeatureEncoder(
             "graph_features", config.graph_features, virtual * dim if config.level == "graph" else dim

@@ -84,7 +84,7 @@ class Gps(GraphModel):
         self.graph_encoder = FeatureEncoder("graph_features", config.graph_features, dim)
         self.walks = nn.Sequential(batch_norm(config.walk_steps), nn.Linear(config.walk_steps, dim))
         self.layers = nn.ModuleList([gps_layer(config) for _ in range(config.num_layers)])
-        self.head = nn.Linear(dim * (2 if config.level == "edge" else 1), config.out_dim)
+        self.head = nn.Linear(config.row_width, config.out_dim)
 
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.layers)

@@ -83,7 +83,7 @@ class Graphormer(GraphModel):
         self.bias = PairBias(config)
         self.blocks = nn.ModuleList([GraphormerBlock(config) for _ in range(config.num_layers)])
         self.norm = nn.LayerNorm(dim)
-        width = dim * (2 if config.level == "edge" else 1)
+        width = config.row_width
         self.head: nn.Module = nn.Linear(width, config.out_dim)
         if config.mlp_head:
             self.head = nn.Sequential(

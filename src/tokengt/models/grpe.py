@@ -99,7 +99,7 @@ class Grpe(GraphModel):
         self.edges = nn.ModuleList([FeatureEncoder("edge_features", config.edge_features, dim) for _ in range(3)])
         self.blocks = nn.ModuleList([GrpeBlock(config) for _ in range(config.num_layers)])
         self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim * (2 if config.level == "edge" else 1), config.out_dim)
+        self.head = nn.Linear(config.row_width, config.out_dim)
         # All other weights start where PyTorch's layers start, as in the authors' code.
         nn.init.normal_(self.virtual_node)
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch, Level
 from tokengt.data.store import Store
 from tokengt.interop.pyg import as_batch
+from tokengt.models.common import check_symmetric, is_symmetric_task, read_rows, row_states
 from tokengt.models.contract import Description, Model, ModelConfig
 from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
 from tokengt.ragged import segment_sum
@@ -34,8 +35,9 @@ class TwoLayersConfig(ModelConfig):
         dropout: of hidden channels, in training.
         feature_dropout: of single float features, in training.
         node_features: what the node features are; features of edges are not read.
-        level: one row per node, or one per graph (the mean of its nodes).
+        level: one row per node, per graph (the mean of its nodes) or per link, a pair of nodes that is asked about.
         out_dim: outputs per row.
+        symmetric: of links: (u, v) and (v, u) score alike; it follows from the data.
     """
 
     kind: str = field(default="", init=False)
@@ -48,6 +50,7 @@ class TwoLayersConfig(ModelConfig):
     node_features: FeatureSpec = field(default_factory=FeatureSpec)
     level: Level = "graph"
     out_dim: int = 1
+    symmetric: bool = field(default=True, metadata={"late": True})
 
     def __post_init__(self) -> None:
         for name in ("dim", "out_dim"):
@@ -56,8 +59,10 @@ class TwoLayersConfig(ModelConfig):
         for name in ("dropout", "feature_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more and below 1")
-        if self.level not in ("graph", "node"):
-            raise ValueError(f"level is {self.level!r}; expected graph or node, the rows that a {self.name} predicts")
+        if self.level not in ("graph", "node", "link"):
+            rows = "graph, node or link, the rows"
+            raise ValueError(f"level is {self.level!r}; expected {rows} that a {self.name} predicts")
+        check_symmetric(self.level, self.symmetric)
 
     def fit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
         return replace(self.refit(data, out_dim), node_features=spec_of(data, "node_features"))
@@ -65,10 +70,12 @@ class TwoLayersConfig(ModelConfig):
     def refit(self, data: Store, out_dim: int) -> "TwoLayersConfig":
         level = data.manifest.level
         if level == "edge":
-            raise ValueError(f"a {self.name} predicts nodes and graphs, and these labels are of edges: use tokengt")
+            raise ValueError(
+                f"a {self.name} predicts graphs, nodes and links, and these labels are of edges: use tokengt"
+            )
         if data.graphs.graph_features is not None:
             raise ValueError(f"a {self.name} reads the features of nodes alone; leave the descriptors out")
-        return replace(self, level=level, out_dim=out_dim)
+        return replace(self, level=level, out_dim=out_dim, symmetric=is_symmetric_task(data))
 
     @property
     def decided(self) -> Sequence[str]:
@@ -105,7 +112,7 @@ class CliqueGcnConfig(TwoLayersConfig):
 
 
 class TwoLayers(Model):
-    """Packed graphs -> [nodes, out] or [graphs, out] by ``config.level``."""
+    """Packed graphs -> [nodes, out], [graphs, out] or [links, out] by ``config.level``."""
 
     config: TwoLayersConfig
 
@@ -114,12 +121,13 @@ class TwoLayers(Model):
         self.config = config
         self.node_encoder = FeatureEncoder("node_features", config.node_features, config.dim, config.feature_dropout)
         self.bias = nn.Parameter(torch.zeros(config.dim))
-        self.head = nn.Linear(config.dim, config.out_dim)
+        self.head = nn.Linear(config.dim * row_states(config.level, config.symmetric), config.out_dim)
 
     def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
         packed = as_batch(batch)
-        states = self._states(packed)
-        out: Tensor = self.head(states if self.config.level == "node" else _means(states, packed))
+        states, level = self._states(packed), self.config.level
+        means = _means(states, packed) if level == "graph" else states[:0]
+        out: Tensor = self.head(read_rows(level, packed, states, means, None, symmetric=self.config.symmetric))
         return out
 
     def embed(self, batch: Any) -> Float[Tensor, "graphs dim"]:

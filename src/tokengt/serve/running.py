@@ -47,6 +47,7 @@ def serve(
     listener = _listen(host, port)
     with listener:
         predictor = run if isinstance(run, Predictor) else Predictor.load(run, device)
+        predictor.refuse_links("the server")
         _check_installed("networkx" if predictor.spec.molecules is None else "rdkit")
         folder = None if isinstance(run, Predictor) else find_run(run)
         app = create_app(predictor, limits, draws=draws, hosts=hosts, folder=folder)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import mean, stdev
 
 from tokengt.models.contract import Description
+from tokengt.training.reliability import Reliability
 from tokengt.training.tasks import Task
 
 FEW_LABELS = 100
@@ -60,6 +61,7 @@ class CardFacts:
         shared: graphs that stand in more than one part.
         unseen_elements: elements of the validation and test parts that training never saw: molecules that hold them.
         notes: further warnings, one sentence per warning.
+        reliability: how far the predictions of the test part were to be trusted.
     """
 
     task: Task
@@ -87,6 +89,7 @@ class CardFacts:
     shared: int = 0
     unseen_elements: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    reliability: Reliability = field(default_factory=Reliability)
 
 
 def model_card(facts: CardFacts) -> str:
@@ -97,6 +100,7 @@ def model_card(facts: CardFacts) -> str:
         f"{_header(facts)}\n\n# {_plain(facts.model.name)} for {_plain(title)}",
         _predicted(facts),
         f"## Test\n\n{_results(facts)}",
+        f"## Uncertainty\n\n{_uncertainty(facts)}",
         f"## Warnings\n\n{_bullets(card_warnings(facts))}",
         f"## Data\n\n{_data(facts)}",
         f"## Use\n\n{_use(facts)}",
@@ -135,11 +139,17 @@ def card_warnings(facts: CardFacts) -> list[str]:
     return [*warnings, *facts.notes]
 
 
-def censored_notes(censored: Mapping[str, int]) -> tuple[str, ...]:
+def censored_notes(censored: Mapping[str, int], learned: bool = False) -> tuple[str, ...]:
     """What a reader must know of targets for which so many rows had a bound such as ``>3.69`` and no number."""
+    if learned:
+        what = "which were learned from as bounds; metrics, intervals and pictures leave them out"
+    else:
+        what = (
+            "which were left out: values beyond the bounds are missing from training and test, and predictions are "
+            "biased away from them; `--censored learn` learns from bounds"
+        )
     return tuple(
-        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, which cannot be learned "
-        "from: values beyond the bounds are missing from training and test, and predictions are biased away from them."
+        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, {what}."
         for name, count in censored.items()
         if count
     )
@@ -208,6 +218,34 @@ def _results(facts: CardFacts) -> str:
     return "\n\n".join(parts)
 
 
+def _uncertainty(facts: CardFacts) -> str:
+    found, rows = facts.reliability, "rows like those of the validation part, which set them"
+    if found.intervals is not None:
+        told = found.intervals
+        table = _table(
+            ["90% intervals on the test part", "", "ideal"],
+            [
+                ["share of labels inside", f"{told.coverage:.1%}", f"{told.level:.0%}"],
+                ["mean width, in deviations of the training labels", _number(told.width), "small"],
+                ["rank correlation of width and absolute error", f"{told.rank_correlation:.2f}", "1"],
+            ],
+        )
+        how = (
+            "`tokengt predict --interval 0.9` adds the columns `low_` and `high_`. They hold for "
+            f"{rows}: expect less on other chemistry or another laboratory. Wide ones are where errors were large: far "
+            "from the training data, where its labels differ, or where the model disagrees with its neighbours."
+        )
+        return f"{table}\n\n{how} The picture is `calibration.png`."
+    if found.chances is not None:
+        told_chances = found.chances
+        return (
+            f"Probabilities are calibrated: on the test part they are off by {_number(told_chances.error)} on average "
+            f"(as the model says them: {_number(told_chances.before)}; ten bins). They hold for {rows}. The picture is "
+            "`calibration.png`."
+        )
+    return "Nothing is known: the validation part has too few labels, or there is no test part to tell it on."
+
+
 def _data(facts: CardFacts) -> str:
     rejected = f"{facts.rejected:,} rejected (`rejected.csv` in the store says which and why)"
     file = f"File: {_code(facts.source or '')}, {_count(facts.rows, 'row')}, "
@@ -256,7 +294,8 @@ def _limits(facts: CardFacts) -> str:
         "The labels' own errors are learned with them; their units and quality are not known to this model.",
     ]
     if facts.task.kind != "regression":
-        lines.append("Probabilities were not calibrated; choose a threshold on data of your own.")
+        calibrated = "" if facts.reliability.chances is not None else "Probabilities were not calibrated; "
+        lines.append(f"{calibrated}{'c' if calibrated else 'C'}hoose a threshold on data of your own.")
     if facts.molecules:
         lines.append("Not for decisions about safety, dose or treatment without measurements.")
     return _bullets(lines)

@@ -5,12 +5,13 @@ from typing import Literal, get_args
 
 from tokengt.config import near
 from tokengt.data.batching import BatchingConfig
-from tokengt.training.tasks import METRIC_ALIASES, METRICS
+from tokengt.training.links import LinkTraining
+from tokengt.training.tasks import HITS, METRIC_ALIASES, METRICS, USUAL_HITS, hits_at
 
 Schedule = Literal["cosine", "linear", "steps", "constant"]
 Recompute = Literal["auto", "always", "never"]
 Precision = Literal["auto", "float32", "bfloat16", "float64"]
-Loss = Literal["mse", "mae", "huber", "cross_entropy"]
+Loss = Literal["mse", "mae", "huber", "quantile", "gaussian", "cross_entropy"]
 # Whole numbers above this are slips of the pen; far larger ones could not be counted with.
 _LARGEST = 2**31
 
@@ -31,11 +32,20 @@ class TrainingConfig:
         warmup: share of the training over which the rate rises linearly from 0.
         schedule: how it falls afterwards: to 0 along a cosine or a line, to a quarter whenever 30% more is done (steps,
             as message passing is trained for 100 epochs in the paper's Table 2), or not at all.
+        layer_decay: what the rate is multiplied by from the head to the last block, and from each block to the one
+            below it; 1 for the same rate everywhere. Weights that are trained already change less the deeper they lie.
+        unfreeze: the share of the training after which all weights learn. Until then they begin one after another, from
+            the head, which learns at once, down to the features; 0 for all at once.
         clip: largest norm of the gradient; 0 for no clipping.
         ema: decay of the exponential moving average of the weights that is validated and kept; 0 for none.
         metric: the validation metric that chooses the best epoch and is reported first, such as mae or spearman for
-            numbers, average_precision (or prc) for yes or no; None for the usual one of the task.
-        loss: what training makes small: mse, mae or huber for numbers, cross_entropy for classes; None for the first.
+            numbers, average_precision (or prc), mrr or hits@K for yes or no; None for the usual one of the task.
+        loss: what training makes small: mse, mae, huber, quantile or gaussian (a mean and a variance of each target)
+            for numbers, cross_entropy for classes; None for the first.
+        quantile: with the loss "quantile": which share of the labels is to lie below the prediction.
+        target_weights: how much each target counts in the loss, in their order; none for all alike.
+        balance: let all classes of a target count alike, however many rows each has.
+        auxiliary_weight: how much the squared error of auxiliary numbers counts, where a training has such.
         patience: epochs without a better validation metric after which training stops; 0 for never.
         minutes: when above 0, no epoch is begun that would end after so many minutes of training, as long as those
             before it took; the first always is. The schedule falls over the epochs that fit. Such a run does not
@@ -53,6 +63,7 @@ class TrainingConfig:
             about ``recompute``, and a model that would need more is refused before it starts.
         checkpoint_seconds: time between two checkpoints, which are written beside training, and at its end. A resumed
             run repeats the unbroken one from any of them: more of them save time after a kill and nothing else.
+        links: how links are learned: in how many folds, with how many negatives.
     """
 
     epochs: int = 0
@@ -64,10 +75,16 @@ class TrainingConfig:
     beta2: float = 0.999
     warmup: float = 0.1
     schedule: Schedule = "cosine"
+    layer_decay: float = field(default=1.0, metadata={"late": True})
+    unfreeze: float = field(default=0.0, metadata={"late": True})
     clip: float = 1.0
     ema: float = 0.0
     metric: str | None = field(default=None, metadata={"late": True})
     loss: Loss | None = field(default=None, metadata={"late": True})
+    quantile: float = field(default=0.5, metadata={"late": True})
+    target_weights: tuple[float, ...] = field(default=(), metadata={"late": True})
+    balance: bool = field(default=False, metadata={"late": True})
+    auxiliary_weight: float = field(default=0.3, metadata={"late": True})
     patience: int = 0
     minutes: float = field(default=0.0, metadata={"late": True})
     precision: Precision = "auto"
@@ -76,6 +93,7 @@ class TrainingConfig:
     checkpoint_seconds: float = 60.0
     recompute: Recompute = field(default="auto", metadata={"late": True})
     memory: float = field(default=0.0, metadata={"late": True})
+    links: LinkTraining = field(default=LinkTraining(), metadata={"late": True})
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -86,6 +104,8 @@ class TrainingConfig:
             ("warmup", 0, 1),
             ("clip", 0, None),
             ("ema", 0, 1),
+            ("unfreeze", 0, 1),
+            ("auxiliary_weight", 0, None),
             ("patience", 0, None),
             ("minutes", 0, None),
             ("memory", 0, None),
@@ -94,6 +114,12 @@ class TrainingConfig:
             if not value >= low or (high is not None and value >= high):
                 below = "" if high is None else f" and below {high}"
                 raise ValueError(f"training.{name} is {value}; expected {low} or more{below}")
+        if not 0 < self.quantile < 1:
+            raise ValueError(f"training.quantile is {self.quantile}; expected above 0 and below 1")
+        if any(not 0 <= weight < _LARGEST for weight in self.target_weights) or not sum(self.target_weights or (1,)):
+            raise ValueError(f"training.target_weights are {self.target_weights}; expected 0 or more, and one above 0")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(f"training.layer_decay is {self.layer_decay}; expected above 0 and at most 1")
         for name in ("epochs", "batch_size", "batch_tokens", "patience"):
             if getattr(self, name) > _LARGEST:
                 raise ValueError(f"training.{name} is {getattr(self, name)}; expected at most {_LARGEST:,}")
@@ -132,7 +158,8 @@ def _metric_name(written: str) -> str:
     name = written.strip().lower().replace("-", "_")
     name = METRIC_ALIASES.get(name, name)
     known = {metric: None for metrics in METRICS.values() for metric in metrics}
-    if name not in known:
+    if name not in known and hits_at(name) is None:
         meant = near(name, (*known, *METRIC_ALIASES))
-        raise ValueError(f"training.metric is {written!r}{meant}; expected one of {', '.join(known)}")
+        listed = f"{', '.join(known)} or {HITS}K such as {HITS}{USUAL_HITS[0]}"
+        raise ValueError(f"training.metric is {written!r}{meant}; expected one of {listed}")
     return name

@@ -52,7 +52,7 @@ def linear_floor(store: Store, split: Split, task: Task, seed: int = 0) -> Floor
     graphs = store.graphs
     if not has_fingerprints(store) or not len(split.test):
         return None
-    train, valid = (some_of(places, task.out_dim, seed) for places in (split.train, split.valid))
+    train, valid = (some_of(places, task.width, seed) for places in (split.train, split.valid))
     # Squared error or cross entropy, whatever the model is trained by: then the fit has no kinks and one solution.
     plain = replace(task, loss="")
     weights = _fitted(plain, inputs(graphs, train), store.targets[train], inputs(graphs, valid), store.targets[valid])
@@ -126,7 +126,7 @@ def _fitted(
 
     Every target has its own strength, the classes of a multiclass target have one together.
     """
-    weights = np.zeros((known.shape[1], task.out_dim))
+    weights = np.zeros((known.shape[1], task.width))
     tried, losses = [], []
     for pull in _PULLS:
         # Each fit begins where the one before, with a stronger pull, has ended.

@@ -30,12 +30,10 @@ def forest_floor(store: Store, split: Split, task: Task, seed: int = 0) -> Floor
     """
     if not has_fingerprints(store) or not len(split.test):
         return None
-    train = some_of(split.train, task.out_dim, seed)
+    train = some_of(split.train, task.width, seed)
     known, asked = inputs(store.graphs, train), inputs(store.graphs, split.test)
     labels = store.targets[train].double().numpy()
-    columns = [
-        forest_column(task.kind, known, labels[:, at], asked, seed, task.out_dim) for at in range(labels.shape[1])
-    ]
+    columns = [forest_column(task.kind, known, labels[:, at], asked, seed, task.width) for at in range(labels.shape[1])]
     predictions = torch.from_numpy(np.concatenate(columns, 1))
     return Floor(predictions, len(train) if len(train) < len(split.train) else None)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.accelerate import accelerate
+from tokengt.batch import GraphBatch
 from tokengt.data.batching import epoch_steps
+from tokengt.data.facts import fact_of_all
 from tokengt.draws import chain_of, seed_generators
 from tokengt.models.contract import Model
 from tokengt.training.config import TrainingConfig
 from tokengt.training.memory import settle_memory
-from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, set_rate
+from tokengt.training.objective import Objective
+from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, rate_groups, set_rate
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, Enveloped, deterministic, shards_weights, summed
 from tokengt.training.progress import Progress
@@ -58,7 +62,7 @@ class Trainer:
         fabric: Any,
         model: Model,
         parts: Parts,
-        task: Task,
+        task: Task | Objective,
         config: TrainingConfig,
         *,
         seed: int = 0,
@@ -84,11 +88,16 @@ class Trainer:
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError(f"{type(self.model).__name__} has no weights to train; expected parameters with gradients")
-        self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config))
+        groups = rate_groups(self.model, config)
+        self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config, groups))
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
-        self.labels = parts.labels_per_graph(parts.train)
+        # How many labels every graph holds for training; of links it depends on the epoch.
+        self.labels = parts.labels_per_graph(parts.train, task.table)
+        if self.parts.links is not None:
+            links = replace(self.parts.links, ready=partial(_ready, model), device=self.parts.graphs.device)
+            self.parts = replace(self.parts, links=links)
         set_training(self.forward, self.model)  # Which kernels attend depends on dropout.
         usual = [piece for step in self._steps_of(0) for piece in self._mine(step)]
         # Before steps are recorded, which does not go with activations that are computed again.
@@ -144,10 +153,9 @@ class Trainer:
         first = state.step_in_epoch
         set_training(self.forward, self.model)
         epochs = max(planned_epochs(state.epoch, state.seconds, config), state.epoch + 1)
-        rates = [
-            rate_at((state.epoch + (place + 0.5) / len(steps)) / epochs, config) for place in range(first, len(steps))
-        ]
-        for place, count in enumerate(self.take(steps[first:], rates), first):
+        progress = [(state.epoch + (place + 0.5) / len(steps)) / epochs for place in range(first, len(steps))]
+        rates = [rate_at(share, config) for share in progress]
+        for place, count in enumerate(self.take(steps[first:], rates, progress), first):
             state.label_count += count
             state.step, state.step_in_epoch = state.step + 1, place + 1
             self.progress.advance(1 / len(steps), sum(map(len, steps[place])))
@@ -207,19 +215,23 @@ class Trainer:
     def _mine(self, pieces: list[Tensor]) -> list[Tensor]:
         return pieces[self.fabric.global_rank :: self.fabric.world_size]
 
-    def take(self, steps: list[list[Tensor]], rates: list[float]) -> Iterator[int]:
-        """Take steps one after another; yields how many labels each one had."""
-        first = self.state.step
+    def take(self, steps: list[list[Tensor]], rates: list[float], progress: list[float] | None = None) -> Iterator[int]:
+        """Take steps one after another; yields how many labels each one had.
+
+        ``progress`` is the share of the training that is done at each of them; without it all weights learn.
+        """
+        first, progress = self.state.step, progress or [1.0] * len(steps)
         if self.recorded is not None:
-            counts = [self._label_count(step) for step in steps]
+            counts = [self._label_count(step, self.state.epoch) for step in steps]
             seeds = step_seeds(self.seed, first, len(steps), self.fabric.global_rank)
-            yield from self.recorded.run([self._mine(step) for step in steps], counts, rates, seeds, first)
+            mine = [self._mine(step) for step in steps]
+            yield from self.recorded.run(mine, counts, rates, progress, seeds, first)
             return
         # Losses are added up on the device, because reading one at every step would make the host wait for a GPU.
         self._loss = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
         self._loss += self.state.loss_sum
-        for step, rate in zip(steps, rates, strict=True):
-            set_rate(self.optimizer, rate)
+        for step, rate, share in zip(steps, rates, progress, strict=True):
+            set_rate(self.optimizer, rate, share)
             self._last, count = self.step(step)
             self._loss += self._last
             yield count
@@ -236,8 +248,10 @@ class Trainer:
         for loss in self.recorded.take_losses():
             self.state.loss_sum += loss
 
-    def _label_count(self, pieces: list[Tensor]) -> int:
-        return int(sum(int(self.labels[piece].sum()) for piece in pieces))
+    def _label_count(self, pieces: list[Tensor], epoch: int) -> int:
+        links = self.parts.links
+        labels = self.labels if links is None else links.labels(epoch)
+        return int(sum(int(labels[piece].sum()) for piece in pieces))
 
     def step(self, pieces: list[Tensor]) -> tuple[Float[Tensor, ""], int]:
         """One optimizer step: the summed loss over all processes, and how many labels it was summed over.
@@ -248,7 +262,8 @@ class Trainer:
         world = self.fabric.world_size
         (seed,) = step_seeds(self.seed, self.state.step, 1, self.fabric.global_rank)
         seed_generators(seed, self.fabric.device)
-        count, mine = self._label_count(pieces), self._mine(pieces)
+        epoch, mine = self.state.epoch, self._mine(pieces)
+        count = self._label_count(pieces, epoch)
         total = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
         self.optimizer.zero_grad()
         for number, piece in enumerate(mine):
@@ -256,8 +271,8 @@ class Trainer:
                 # A process without a graph of its own runs another one at weight zero: the processes exchange their
                 # gradients in the backward pass, and would wait for one that skipped it.
                 places, weight = (piece, 1.0) if len(piece) else (self.parts.train.places[:1], 0.0)
-                output = self.forward(Envelope(self.parts.batch(places, self.fabric.device)))
-                targets = self.parts.targets(self.parts.train, places).to(self.fabric.device)
+                batch, targets = self.parts.asked(places, epoch, self.fabric.device)
+                output = self.forward(Envelope(batch))
                 loss = weight * self.task.loss_sum(output, targets)
                 # DDP averages the gradients of the processes; the factor makes that average their sum.
                 self.fabric.backward(loss * (world / max(count, 1)))
@@ -290,6 +305,7 @@ class Trainer:
         record: dict[str, Any] = {
             "epoch": state.epoch,
             "step": state.step,
+            # Groups come from the head downwards, and the head learns at the full rate.
             "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
             "train_loss": mean_loss,
         }
@@ -348,11 +364,16 @@ def on_device(parts: Parts, device: torch.device) -> Parts:
     free, _ = torch.cuda.mem_get_info(device)
     if parts.graphs.nbytes + parts.train.targets.nbytes * 3 > free // 2:
         return parts
-    moved = {
-        name: Part(getattr(parts, name).places, getattr(parts, name).targets.to(device))
-        for name in ("train", "valid", "test")
-    }
-    return Parts(parts.graphs.to(device), parts.level, parts.costs, **moved)
+    train, valid, test = (Part(p.places, p.targets.to(device)) for p in (parts.train, parts.valid, parts.test))
+    return replace(parts, graphs=parts.graphs.to(device), train=train, valid=valid, test=test)
+
+
+def _ready(model: Model, graphs: GraphBatch) -> GraphBatch:
+    """Graphs with all that a model asks of them, worked out once for all steps."""
+    for fact in model.config.facts():
+        if graphs.fact(fact.name) is None:
+            graphs = graphs.with_fact(fact.name, fact_of_all(graphs, fact), fact.per)
+    return model.prepared(graphs)
 
 
 def step_seeds(seed: int, first: int, count: int, rank: int) -> list[int]:

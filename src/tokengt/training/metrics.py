@@ -1,13 +1,14 @@
 """How good predictions are, by the measures people compare: NumPy only, missing labels (NaN) left out."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tokengt.training.tasks import Task
+from tokengt.training.tasks import HITS, USUAL_HITS, Task, hits_at
 
 Array = NDArray[np.float64]
 
@@ -19,15 +20,15 @@ def metrics(
 
     Regression: rmse, mae, r2. Binary: roc_auc, average_precision, accuracy. Both are means over the targets; with
     several targets there is also one entry per target, such as ``rmse/<name>``. Multiclass: accuracy, macro_f1,
-    cross_entropy. A target for which a metric is undefined (no labels, one class only, no spread) is left out of
-    it; the metric is NaN when no target is left.
+    cross_entropy. Of links, mrr and hits@k are told too. A target for which a metric is undefined (no labels, one class
+    only, no spread) is left out of it; the metric is NaN when no target is left.
     """
     predicted, labels = to_numpy(predictions), to_numpy(targets)
     if task.kind == "multiclass":
         values = _multiclass(predicted, labels[:, 0])
         return {name: values[name] for name in _first(task.metric, values)}
     means, parts = {}, {}
-    for name in _first(task.metric, _USUAL[task.kind]):
+    for name in _first(task.metric, (*_USUAL[task.kind], *(_RANKS if task.links else ()))):
         means[name], scores = _mean_over_targets(task, name, predicted, labels)
         parts.update({f"{name}/{target}": value for target, value in scores.items()})
     return means if len(task.names) == 1 else {**means, **parts}
@@ -45,7 +46,7 @@ def headline(
 
 def _mean_over_targets(task: Task, name: str, predicted: Array, labels: Array) -> tuple[float, dict[str, float]]:
     """A metric's mean over the targets for which it is defined, and the metric of each of those."""
-    measure = (_REGRESSION if task.kind == "regression" else _BINARY)[name]
+    measure = _measure(task, name)
     scores: dict[str, float] = {}
     for column, target in enumerate(task.names):
         # A model that diverged has infinite errors: they are its metric, so NumPy need not warn about them.
@@ -54,6 +55,11 @@ def _mean_over_targets(task: Task, name: str, predicted: Array, labels: Array) -
         if value is not None:
             scores[target] = value
     return float(np.mean(list(scores.values()))) if scores else float("nan"), scores
+
+
+def _measure(task: Task, name: str) -> "_Measure":
+    k = hits_at(name)
+    return (_REGRESSION if task.kind == "regression" else _BINARY)[name] if k is None else partial(hits, k=k)
 
 
 def _first(name: str, names: Iterable[str]) -> list[str]:
@@ -134,6 +140,40 @@ def average_precision(scores: Array, labels: Array) -> float | None:
     return float(np.sum(np.diff(hits, prepend=0.0) / positives * hits / above))
 
 
+def _ranks(scores: Array, labels: Array) -> Array | None:
+    """The rank of every positive among the negatives: 1 + how many score higher, and half of those that tie.
+
+    Undefined without a positive or a negative; NaN where a score is.
+    """
+    positives, negatives = scores[labels == 1], np.sort(scores[labels == 0])
+    if not len(positives) or not len(negatives):
+        return None
+    if np.isnan(scores).any():
+        return np.full(len(positives), np.nan)
+    above = len(negatives) - np.searchsorted(negatives, positives, side="right")
+    tied = np.searchsorted(negatives, positives, side="right") - np.searchsorted(negatives, positives, side="left")
+    return np.asarray(1 + above + tied / 2, dtype=np.float64)
+
+
+def mrr(scores: Array, labels: Array) -> float | None:
+    """The mean reciprocal rank: the mean over positives of 1 / rank, where rank 1 is above all negatives."""
+    ranks = _ranks(scores, labels)
+    return None if ranks is None else float(np.mean(1 / ranks))
+
+
+def hits(scores: Array, labels: Array, k: int) -> float | None:
+    """hits@k: the share of positives that score above all but k - 1 negatives; a tie with the k-th is no hit.
+
+    Undefined with fewer than k negatives, of which every positive would be a hit.
+    """
+    negatives = np.sort(scores[labels == 0])
+    if len(negatives) < k or not bool((labels == 1).any()):
+        return None
+    if np.isnan(scores).any():
+        return float("nan")
+    return float(np.mean(scores[labels == 1] > negatives[-k]))
+
+
 def accuracy(probabilities: Array, labels: Array) -> float | None:
     """The share on the right side of one half; a NaN is on neither."""
     return float(np.mean(np.where(labels == 1, probabilities >= 0.5, probabilities < 0.5))) if len(labels) else None
@@ -198,6 +238,9 @@ _BINARY: dict[str, _Measure] = {
     "average_precision": average_precision,
     "accuracy": accuracy,
     "cross_entropy": cross_entropy,
+    "mrr": mrr,
 }
 # What is reported whatever the task's own metric is.
 _USUAL = {"regression": ("rmse", "mae", "r2"), "binary": ("roc_auc", "average_precision", "accuracy")}
+# And of links, where it counts who is ahead.
+_RANKS = ("mrr", *(f"{HITS}{k}" for k in USUAL_HITS))

@@ -1,13 +1,16 @@
-"""AdamW, its learning rate over time, and the moving average of the weights."""
+"""AdamW, its learning rate over time and over the depth of a model, and the moving average of the weights."""
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tokengt.models.contract import Model
 from tokengt.training.config import TrainingConfig
 
 
@@ -37,14 +40,58 @@ def planned_epochs(done: int, seconds: float, config: TrainingConfig) -> int:
     return int(min(config.epochs, max(done, in_time)))
 
 
-def make_optimizer(parameters: Sequence[nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
+@dataclass(frozen=True, eq=False)
+class RateGroup:
+    """Weights of one depth: their rate is ``factor`` times the schedule's, and zero before ``start`` (a share)."""
+
+    parameters: tuple[nn.Parameter, ...]
+    factor: float = 1.0
+    start: float = 0.0
+
+
+def rate_groups(model: Model, config: TrainingConfig) -> list[RateGroup]:
+    """The trained weights of a model by their depth: its head, its last piece, ..., its first piece, all before them.
+
+    The rate falls by ``config.layer_decay`` from each to the next, and each begins to learn later than the one above
+    it: the head at once, the deepest when ``config.unfreeze`` of the training is done. Without either, and for a model
+    that tells no head and no pieces, all weights are one group.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if config.layer_decay == 1 and config.unfreeze == 0:
+        return [RateGroup(tuple(trained))]
+    head = getattr(model, "head", None)
+    above = ([head] if isinstance(head, nn.Module) else []) + list(reversed(model.pieces()))
+    owned: dict[nn.Parameter, int] = {}
+    for depth, part in enumerate(above):
+        for parameter in part.parameters():
+            owned.setdefault(parameter, depth)
+    depths = [owned.get(parameter, len(above)) for parameter in trained]
+    deepest = max(depths, default=0) or 1
+    groups = []
+    for depth in sorted(set(depths)):
+        own = tuple(parameter for parameter, at in zip(trained, depths, strict=True) if at == depth)
+        groups.append(RateGroup(own, config.layer_decay**depth, config.unfreeze * depth / deepest))
+    return groups
+
+
+def make_optimizer(
+    parameters: Sequence[nn.Parameter], config: TrainingConfig, groups: Sequence[RateGroup] = ()
+) -> torch.optim.AdamW:
+    """AdamW over these parameters, or over those of the groups, which are the same in another order."""
     # On a GPU one kernel updates all weights, and the rate lies there too, so that a recorded step can have another one
     # every time. On a CPU the default keeps the bits of earlier runs.
     on_gpu = bool(parameters) and parameters[0].is_cuda
-    rate = torch.tensor(config.learning_rate, device=parameters[0].device) if on_gpu else config.learning_rate
+
+    def rate() -> Any:
+        return torch.tensor(config.learning_rate, device=parameters[0].device) if on_gpu else config.learning_rate
+
+    parts = [
+        {"params": list(group.parameters), "lr": rate(), "factor": group.factor, "start": group.start}
+        for group in groups or (RateGroup(tuple(parameters)),)
+    ]
     return torch.optim.AdamW(
-        parameters,
-        lr=rate,
+        parts,
+        lr=rate(),
         betas=(0.9, config.beta2),
         weight_decay=config.weight_decay,
         fused=True if on_gpu else None,
@@ -52,15 +99,22 @@ def make_optimizer(parameters: Sequence[nn.Parameter], config: TrainingConfig) -
     )
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float | Float[Tensor, ""]) -> None:
-    """A number, or one that lies on the GPU with the optimizer's own."""
+def set_rate(
+    optimizer: torch.optim.Optimizer, rate: float | Float[Tensor, ""], progress: float | Float[Tensor, ""] = 1.0
+) -> None:
+    """The rate of the schedule when this share of the training is done; numbers, or such as lie on the optimizer's GPU.
+
+    Every group takes its own share of it.
+    """
     for group in optimizer.param_groups:
+        factor, start = group.get("factor", 1.0), group.get("start", 0.0)
+        own = rate * factor * (progress >= start)
         if not isinstance(group["lr"], Tensor):
-            group["lr"] = rate
-        elif isinstance(rate, Tensor):
-            group["lr"].copy_(rate)
+            group["lr"] = own
+        elif isinstance(own, Tensor):
+            group["lr"].copy_(own)
         else:
-            group["lr"].fill_(rate)
+            group["lr"].fill_(own)
 
 
 def clip_flat(gradient: Float[Tensor, " all"], most: float) -> None:

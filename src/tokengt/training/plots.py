@@ -29,6 +29,7 @@ TITLES = {
     "accuracy": "accuracy",
     "macro_f1": "macro F1",
     "cross_entropy": "cross entropy",
+    "mrr": "mean reciprocal rank",
 }
 # Columns and classes are named by the user: matplotlib must not read a dollar sign in a name as a formula.
 _STYLE = {
@@ -65,7 +66,7 @@ def plot_curves(records: Sequence[Mapping[str, Any]], task: Task, file: Path, ru
         right.plot(epochs, values, color="C1", **style)
         _mark_best(task, epochs, values, left, right)
         left.set(xlabel="epoch", ylabel=f"loss per label ({task.loss_name})", title="Loss")
-        metric = TITLES[task.metric]
+        metric = TITLES.get(task.metric, task.metric)
         right.set(xlabel="epoch", ylabel=f"validation {metric}", title=f"Validation {metric}")
         _whole_epochs(epochs, left, right)
         figure.suptitle(f"{run}: {_targets(task)}" if run else _targets(task))

@@ -25,6 +25,7 @@ from tokengt.kernels.tiles import StepTiles, Tiles
 from tokengt.models.contract import Model
 from tokengt.ragged import Segments
 from tokengt.training.config import TrainingConfig
+from tokengt.training.objective import Objective
 from tokengt.training.optim import MovingAverage, clip_flat, set_rate
 from tokengt.training.parts import Parts
 from tokengt.training.tasks import Task
@@ -47,6 +48,7 @@ def why_not(model: Model, parts: Parts, fabric: Any) -> str | None:
         ),
         "the weights lie in pieces on several GPUs": any(hasattr(p, "device_mesh") for p in model.parameters()),
         "there is nothing to train on": not len(parts.train.places),
+        "the links that steps ask about differ in number": parts.links is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -71,7 +73,7 @@ class RecordedSteps:
         fabric: Any,
         model: Model,
         parts: Parts,
-        task: Task,
+        task: Task | Objective,
         config: TrainingConfig,
         parameters: Sequence[nn.Parameter],
         optimizer: torch.optim.Optimizer,
@@ -98,7 +100,7 @@ class RecordedSteps:
             parameter.grad = gradient
         self._rounded = _Rounded(model, self._parameters, fabric)
         # The rate's place in the schedule and the like, and the loss of every step of a run of _AT_ONCE.
-        self._numbers = torch.zeros(3, dtype=torch.float64, device=device)
+        self._numbers = torch.zeros(4, dtype=torch.float64, device=device)
         self._losses = torch.zeros(_AT_ONCE, dtype=torch.float64, device=device)
         self._place = torch.zeros(1, dtype=torch.int64, device=device)
         self._kept: list[Float[Tensor, " steps"]] = []
@@ -116,6 +118,7 @@ class RecordedSteps:
         steps: Sequence[Sequence[Int[Tensor, " _"]]],
         counts: Sequence[int],
         rates: Sequence[float],
+        progress: Sequence[float],
         seeds: Sequence[int],
         first: int,
     ) -> Iterator[int]:
@@ -125,13 +128,15 @@ class RecordedSteps:
             steps: the graphs of every step, in the pieces that are this process's.
             counts: labels of every step, of all processes.
             rates: the learning rate of every step.
+            progress: the share of the training that is done at every step.
             seeds: what the draws of every step begin with.
             first: how many steps were taken before these.
         """
         for begin in range(0, len(steps), _AT_ONCE):
             some = slice(begin, begin + _AT_ONCE)
             feed = self._feed(steps[some])
-            numbers = on_device(self._host_numbers(counts[some], rates[some], first + begin), self._fabric.device)
+            on_host = self._host_numbers(counts[some], rates[some], progress[some], first + begin)
+            numbers = on_device(on_host, self._fabric.device)
             self._place.zero_()
             self._losses.zero_()
             self._begun = self._done = 0
@@ -258,11 +263,13 @@ class RecordedSteps:
             self._buffers[level] = _Buffers((level, *room), row, Placement(frame, row, host), tiles)
         return self._buffers[level]
 
-    def _host_numbers(self, counts: Sequence[int], rates: Sequence[float], first: int) -> NDArray[np.float64]:
-        """[steps, 3] what a loss is multiplied by, the learning rate, the weight of the moving average."""
+    def _host_numbers(
+        self, counts: Sequence[int], rates: Sequence[float], progress: Sequence[float], first: int
+    ) -> NDArray[np.float64]:
+        """[steps, 4] what a loss is multiplied by, learning rate, weight of the moving average, share that is done."""
         average = self._average
         weights = [0.0 if average is None else average.weight(first + place) for place in range(len(counts))]
-        return np.stack([1 / np.maximum(counts, 1), np.array(rates), np.array(weights)], 1)
+        return np.stack([1 / np.maximum(counts, 1), np.array(rates), np.array(weights), np.array(progress)], 1)
 
     def _seed(self, seed: int) -> None:
         device = self._fabric.device
@@ -325,7 +332,7 @@ class RecordedSteps:
         """Clip, AdamW, moving average; then the next step's loss has a place of its own."""
         if self._config.clip:
             clip_flat(self._flat, self._config.clip)
-        set_rate(self._optimizer, self._numbers[1])
+        set_rate(self._optimizer, self._numbers[1], self._numbers[3])
         self._optimizer.step()
         if self._average is not None:
             self._average.update_by(self._numbers[2].to(self._flat.dtype))

@@ -11,6 +11,7 @@ from tokengt.config import BadSetting, field_paths, near, near_path, override
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splitting import SplitRequest
+from tokengt.interop.descriptors import check_features
 from tokengt.models.contract import ModelConfig, check_sizes
 from tokengt.presets import NODE_PRESETS, PRESETS
 from tokengt.training.config import TrainingConfig
@@ -40,6 +41,7 @@ class TrainRequest:
         freeze: with ``start``: train the new head alone.
         attention: with ``start``, a run: the kind of attention to fine-tune it with. Its head is kept.
         settings: ``model.FIELD`` and ``training.FIELD`` with their values, as text or as they are.
+        auxiliary: kinds of numbers about molecules that the model learns to predict beside its targets.
         ensemble: models that differ in their seed, to be averaged.
         seed: of the first model.
         where: devices and processes.
@@ -58,6 +60,7 @@ class TrainRequest:
     freeze: bool = False
     attention: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    auxiliary: tuple[str, ...] = ()
     ensemble: int = 1
     seed: int = 0
     where: DeviceConfig = field(default_factory=DeviceConfig)
@@ -86,6 +89,7 @@ class TrainRequest:
         if self.freeze and self.start is None:
             raise ValueError("freeze trains a new head on trained weights; give a start to take them from")
         self._check_attention()
+        check_features(self.auxiliary, "auxiliary numbers")
         if not 1 <= self.ensemble <= MOST_MODELS:
             raise ValueError(f"ensemble is {self.ensemble}; expected 1 to {MOST_MODELS:,}")
         if not 0 <= self.seed < 2**62:

@@ -15,21 +15,25 @@ from torch import Tensor
 from tokengt.config import override
 from tokengt.data import manifest as manifests
 from tokengt.data.datasets import bundled
+from tokengt.data.links import read_without, with_negatives
 from tokengt.data.manifest import GRAPHS, TaskKind
 from tokengt.data.splits import Split
 from tokengt.data.splitting import make_splits
 from tokengt.data.store import Store
 from tokengt.files import checksum
+from tokengt.interop.descriptors import feature_names
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.presets import KEEPS_WEIGHTS, NODE_PRESETS, NODES, NODES_EXACT, PRESETS, PRETRAINED
 from tokengt.structure.facts import with_facts
+from tokengt.training.auxiliary import auxiliary_numbers
+from tokengt.training.config import TrainingConfig
 from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest, check_undecided
 from tokengt.training.results import split_table
 from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
 from tokengt.training.start import Start
-from tokengt.training.tasks import Task, guessed_kind, numbered_classes
+from tokengt.training.tasks import Task, guessed_kind, hits_at, numbered_classes
 
 Say = Callable[[str], None]
 _TRAINED = "small-pretrained"
@@ -51,6 +55,17 @@ class Member:
     store: Store
     train_targets: Float[Tensor, "rows targets"]
     build: Callable[[], Model]
+    auxiliary: Float[Tensor, "graphs auxiliary"] | None = None
+
+    @property
+    def labels(self) -> Float[Tensor, "rows columns"]:
+        """The table of labels that training reads: all targets, bounds of them, weights scaled to 1 on average."""
+        store = self.store
+        weights = store.weights
+        if weights is not None:
+            train = weights[self._rows(self.split.train)]
+            weights = weights / train.mean() if float(train.sum()) > 0 else weights
+        return self.spec.task.table.made(store.targets, store.bounds, weights, self.auxiliary)
 
     @property
     def codes(self) -> Int8[Tensor, " places"]:
@@ -58,11 +73,17 @@ class Member:
         return self.split.codes(_places(self.store, self.by_row))
 
     @property
+    def valid_rows(self) -> Int[Tensor, " valid"]:
+        """Rows of the label table that belong to the validation part."""
+        return self._rows(self.split.valid)
+
+    @property
     def test_rows(self) -> Int[Tensor, " test"]:
         """Rows of the label table that belong to the test part."""
-        if self.by_row:
-            return self.split.test
-        return self.store.graphs.level_rows(self.spec.level).take(self.split.test)[0]
+        return self._rows(self.split.test)
+
+    def _rows(self, places: Int[Tensor, " places"]) -> Int[Tensor, " rows"]:
+        return places if self.by_row else self.store.graphs.level_rows(self.spec.level).take(places)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,18 +129,28 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
 
     Whatever is wrong with the request is said here, in one sentence, before anything is trained or written.
     """
+    wanted = request.recipe.policy.features
+    if wanted and not store.is_molecules:
+        raise ValueError(f"the features {', '.join(wanted)} are worked out from molecules; this data has none")
+    store = with_rows(store, request)
     origin = _origin(request, store, start, out, say)
     request = replace(request, split=request.split.for_store(store))
     splits, by_row = make_splits(store, request.split)
+    beside = auxiliary_numbers(store, request.auxiliary, not request.quiet) if request.auxiliary else None
     alone = len(splits) * request.ensemble == 1
     members = []
     for fold, split in enumerate(splits):
         for number in range(request.ensemble):
             names = [f"fold-{fold}"] * (len(splits) > 1) + [f"model-{number}"] * (request.ensemble > 1)
             seed = request.seed + number
-            members.append(_member("-".join(names), store, request, origin, split, by_row, seed, alone))
+            members.append(_member("-".join(names), store, request, origin, split, by_row, seed, alone, beside))
     _check_model(members[0], origin)
     return members
+
+
+def with_rows(store: Store, request: TrainRequest) -> Store:
+    """The store with all its rows: links without negatives get some to validate and test with, by the split's seed."""
+    return with_negatives(store, request.split.seed) if store.manifest.level == "link" else store
 
 
 def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path, say: Say) -> Origin:
@@ -133,7 +164,7 @@ def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path,
         before = _chosen_before(out, request, store) if request.resume else None
         name = before or chosen_preset(store, request)
         if before is None and name in NODE_PRESETS:
-            say(f"all labels are those of the nodes of one graph: the model is the preset {name}")
+            say(f"all labels are those of the {store.manifest.level}s of one graph: the model is the preset {name}")
         if before is None and name in PRETRAINED:
             say(f"training begins with the weights of {name}, which come with the package; the preset small does not")
     if name in PRETRAINED and not knows_molecules(store):
@@ -174,21 +205,22 @@ def _chosen_before(out: Path, request: TrainRequest, store: Store) -> str | None
 
 
 def chosen_preset(store: Store, request: TrainRequest) -> str:
-    """What a person means who names none: a model for nodes where all are in one graph, else pre-trained weights.
+    """What a person means who names none: a model for nodes or links of one graph, else pre-trained weights.
 
     Those know molecules without explicit hydrogens, and the model as it is but for its head.
     """
-    if _nodes_of_one_graph(store):
+    if _rows_of_one_graph(store):
         tokens = store.graphs.num_nodes + store.graphs.num_edges // 2
         return NODES if tokens > MOST_EXACT else NODES_EXACT
     changed = any(not path.startswith(KEEPS_WEIGHTS) for path in request.model_settings)
     return _TRAINED if knows_molecules(store) and not changed else DEFAULT_PRESET
 
 
-def _nodes_of_one_graph(store: Store) -> bool:
+def _rows_of_one_graph(store: Store) -> bool:
+    """Whether all labels are of nodes or links of one graph, which is no molecule."""
     graphs = store.graphs
     plain = graphs.order == 2 and not graphs.hyperedges.total
-    return len(store) == 1 and store.manifest.level == "node" and plain and not store.is_molecules
+    return len(store) == 1 and store.manifest.level in ("node", "link") and plain and not store.is_molecules
 
 
 def knows_molecules(store: Store) -> bool:
@@ -206,14 +238,22 @@ def _member(
     by_row: bool,
     seed: int,
     alone: bool,
+    beside: Float[Tensor, "rows auxiliary"] | None,
 ) -> Member:
     shown = shown_targets(store, split, by_row)
     asked = request.training
     task = fit_task(request.recipe.task, store, shown)
     start = origin.start
     task = task if start is None else start.kept_task(task)
-    task = replace(task, metric=asked.metric or "", loss=asked.loss or "")
+    task = _as_asked(task, asked, store, shown)
+    if beside is not None:
+        task = replace(task, auxiliary=beside.shape[1], auxiliary_weight=asked.auxiliary_weight)
+        beside = Descriptors.fit(feature_names(request.auxiliary), beside[split.train]).scaled(beside).double()
     config = origin.fitted(store, task.out_dim, request.model_settings)
+    if task.links:
+        _check_hits(asked.metric, store, split)
+        # From here on nothing knows of the edges that validate and test.
+        store = read_without(store, split)
     # A model that begins with trained weights needs fewer passes, unless only its new head learns.
     begun = start is not None and not start.frozen
     training = asked.for_graphs(len(store) if by_row else len(split.train), begun=begun)
@@ -236,10 +276,37 @@ def _member(
         attributes=store.manifest.attributes,
         kept_head=start is not None and start.keeps_head,
         tables=store.manifest.tables,
+        auxiliary=request.auxiliary,
     )
     if start is not None:
         start.check_split(spec.store_sha256, spec.split_sha256)
-    return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone))
+    return Member(name, spec, split, by_row, store, shown, lambda: origin.build(config, seed, alone), beside)
+
+
+def _as_asked(task: Task, asked: TrainingConfig, store: Store, shown: Float[Tensor, "rows targets"]) -> Task:
+    """The task with what training asks for: its metric and loss, and what each label counts in that."""
+    return replace(
+        task,
+        metric=asked.metric or "",
+        loss=asked.loss or "",
+        quantile=asked.quantile,
+        target_weights=asked.target_weights,
+        class_weights=task.balanced(shown) if asked.balance else (),
+        bounded=store.bounds is not None,
+        weighted=store.weights is not None,
+    )
+
+
+def _check_hits(metric: str | None, store: Store, split: Split) -> None:
+    """Refuse to choose by hits@k where every positive would be a hit."""
+    k = None if metric is None else hits_at(metric)
+    for name, rows in (("validation", split.valid), ("test", split.test)):
+        negatives = int((store.targets[rows, 0] == 0).sum())
+        if k is not None and len(rows) and k > negatives:
+            raise ValueError(
+                f"the metric is {metric}, and the {name} part has {negatives:,} negatives to rank links among; "
+                "expected a smaller k"
+            )
 
 
 def _scaled(store: Store, split: Split, by_row: bool) -> tuple[Store, Descriptors]:
@@ -311,10 +378,12 @@ def fit_task(kind: TaskKind | None, store: Store, shown: Float[Tensor, "rows tar
     classes = manifest.targets[0].classes
     if wanted == "multiclass" and classes is None:
         classes = numbered_classes(store.targets, manifest.targets[0].name)
-    # The kind is guessed from all labels, because the training part alone may happen to hold only zeros and ones.
-    task = Task.fit(wanted or guessed_kind(store.targets, classes), shown, manifest.target_names, classes)
+    # The kind is guessed from all labels, because the training part alone may happen to hold only zeros and ones. A
+    # bound is one of a number.
+    guessed = "regression" if store.bounds is not None else guessed_kind(store.targets, classes)
+    task = Task.fit(wanted or guessed, shown, manifest.target_names, classes)
     task.check(store.targets)
-    return task
+    return replace(task, links=manifest.level == "link")
 
 
 def policy_of(store: Store) -> MoleculePolicy | None:
@@ -323,7 +392,9 @@ def policy_of(store: Store) -> MoleculePolicy | None:
 
 
 def shown_targets(store: Store, split: Split, by_row: bool) -> Float[Tensor, "rows targets"]:
-    """The training rows' labels."""
+    """The training rows' labels; of links, those of the source."""
+    if store.drawn is not None:
+        return store.targets[split.train[store.drawn[split.train] < 0]]
     if by_row:
         return store.targets[split.train]
     rows, _ = store.graphs.level_rows(store.manifest.level).take(split.train)

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tokengt._version import __version__
 from tokengt.config import from_dict, read_json
+from tokengt.data.links import LINK_ENDS
 from tokengt.data.splits import PARTS as PARTS
 from tokengt.data.store import Store
 from tokengt.data.tables import TableWriter
@@ -25,6 +26,7 @@ from tokengt.training.card import CardFacts, Fold, model_card
 from tokengt.training.config import TrainingConfig
 from tokengt.training.metrics import metrics
 from tokengt.training.plots import plot_curves, plot_test
+from tokengt.training.reliability import Reliability, plot_calibration
 from tokengt.training.spec import RunSpec
 
 CARD, METRICS, SUMMARY = "README.md", "metrics.jsonl", "summary.json"
@@ -53,6 +55,7 @@ class Findings:
     unseen: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
     folds: tuple[Fold, ...] = ()
+    reliability: Reliability = field(default_factory=Reliability)
 
     @property
     def as_fold(self) -> Fold:
@@ -65,7 +68,8 @@ class Summary:
     """What ``summary.json`` says: the metrics of the test part, by name; None where one is not defined.
 
     ``floor`` is what knowing only the training labels would give, ``linear`` what a linear model on fingerprints gives.
-    A run of several models has the metric of each in ``members``, any other its ``epochs``.
+    A run of several models has the metric of each in ``members``, any other its ``epochs``. ``intervals`` and
+    ``chances`` say how far predictions of the test part were to be trusted.
     """
 
     task: str
@@ -76,6 +80,8 @@ class Summary:
     linear: Mapping[str, float | None] | None = None
     epochs: int | None = None
     members: tuple[float | None, ...] = ()
+    intervals: Mapping[str, float | None] | None = None
+    chances: Mapping[str, float | None] | None = None
 
 
 def read_summary(folder: Path) -> Summary:
@@ -125,6 +131,8 @@ def write_results(
         if findings.linear is not None:
             summary["linear"] = metrics(spec.task, findings.linear[rows], targets)
         plot_test(spec.task, predicted, targets, folder)
+        summary |= _trust(findings.reliability)
+        plot_calibration(spec.task, findings.reliability, folder / "calibration.png")
     if records:
         plot_curves(records, spec.task, folder / "curves.png")
         summary["epochs"] = len(records)
@@ -137,13 +145,25 @@ def write_results(
     return summary
 
 
+def _trust(found: Reliability) -> dict[str, Any]:
+    """What the summary says of intervals and probabilities."""
+    known = {"intervals": found.intervals, "chances": found.chances}
+    return {name: asdict(report) for name, report in known.items() if report is not None}
+
+
 def predictions_table(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predicted: Tensor) -> bytes:
     """``predictions.csv``: where each row stands, its labels and its predictions, which are the last columns."""
     segments = store.graphs.level_rows(spec.level)
     graphs = torch.searchsorted(segments.host, rows, right=True) - 1
     head: list[str] = ["line"]
     front: list[list[Any]] = [[line] for line in store.lines[graphs].tolist()]
-    if spec.level != "graph":
+    if spec.level == "link":
+        numbers = store.graphs.link_numbers
+        assert numbers is not None
+        head += LINK_ENDS
+        for cell, ends in zip(front, numbers.local[:, rows].T.tolist(), strict=True):
+            cell += ends
+    elif spec.level != "graph":
         head.append(spec.level)
         for cell, place in zip(front, (rows - segments.host[graphs]).tolist(), strict=True):
             cell.append(place)
@@ -192,13 +212,14 @@ def _facts(
         versions=_versions(store.is_molecules),
         molecules=store.is_molecules,
         text_column=spec.text_column,
-        descriptors=spec.descriptors.names,
+        descriptors=spec.descriptors.columns,
         members=max(1, len(spec.members)),
         folds=findings.folds,
         alone=tuple(member["test"] for member in members if member.get("test")),
         shared=findings.shared,
         unseen_elements=findings.unseen or {},
         notes=findings.notes,
+        reliability=findings.reliability,
     )
 
 

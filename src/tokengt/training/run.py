@@ -6,31 +6,38 @@ A fact is a table that a model needs beside its graphs, such as eigenvectors: it
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt.config import to_dict
 from tokengt.data.datasets import bundled
 from tokengt.data.leaks import leaks, unseen_elements
+from tokengt.data.splits import Split
 from tokengt.data.store import Store
 from tokengt.files import file_checksum, write_whole
 from tokengt.interop.molecules import MoleculePolicy
+from tokengt.models.contract import Model
 from tokengt.models.pretrained import CONFIG, WEIGHTS, is_untrained_config, write_model
 from tokengt.presets import PRETRAINED
+from tokengt.training.calibrating import Seen, Told, calibrated, reliability
+from tokengt.training.calibration import Calibration, write_calibration
 from tokengt.training.card import LINEAR, censored_notes
 from tokengt.training.floor import linear_floor
+from tokengt.training.links import LinkSteps, link_steps
 from tokengt.training.loop import Trainer
 from tokengt.training.memory import refuse_too_large
-from tokengt.training.parts import Parts, cut
-from tokengt.training.processes import without_precision_advice
+from tokengt.training.metrics import to_numpy
+from tokengt.training.parts import Part, Parts, cut
+from tokengt.training.processes import shards_weights, without_precision_advice
 from tokengt.training.progress import Progress
+from tokengt.training.reliability import Reliability
 from tokengt.training.request import TrainRequest
-from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve
+from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve, with_rows
 from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
 from tokengt.training.snapshots import State
 from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, is_first_format, read_run, write_run
@@ -47,6 +54,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
     """Train all models of a run and write its folder; returns the seconds that this took in the training loop."""
     first = fabric.is_global_zero
     members = resolve(request, store, start, folder, say)
+    store = with_rows(store, request)
     together = _joined(members)
     _check_same(folder, together, request, store)
     _check_memory(fabric, store, members[0])
@@ -64,22 +72,72 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
             write_whole(folder / SPLIT, split_table(store, {member.name: member.codes for member in members}))
     notes = _notes(store, members[0], request.recipe.task is None, say) if first else {}
     findings, summaries, records, parameters, seconds = [], [], [], 0, 0.0
-    linear: Float[Tensor, "rows out"] | None = None
+    linear: Float[Tensor, "rows width"] | None = None
+    trust = _TrustGathered(fabric, members)
     for place, (home, member) in enumerate(zip(homes, members, strict=True)):
-        table, state, parameters, took = _train_one(fabric, member, home, request, say)
-        seconds += took
+        done = _train_one(fabric, member, home, request, say)
+        seconds += done.seconds
         # After training, so that nobody waits for it before the first epoch.
         if first and request.floor and (place == 0 or member.split is not members[place - 1].split):
             linear = _linear(member, say)
-        findings.append(_findings(member, table, linear, notes if len(members) == 1 else {}))
-        records = state.records if len(members) == 1 else []
+        if first:
+            trust.add(member, done)
+        findings.append(_findings(member, done.test.values, linear, notes if len(members) == 1 else {}))
+        records, parameters = done.state.records if len(members) == 1 else [], done.parameters
         if first and len(members) > 1:
-            summaries.append(write_results(home, member.spec, store, findings[-1], state.records, parameters))
+            summaries.append(write_results(home, member.spec, store, findings[-1], done.state.records, parameters))
     if first:
         whole = findings[0] if len(findings) == 1 else _together(findings, notes)
+        calibration, found = trust.calibrated(together, store)
+        whole = replace(whole, predictions=_with_chances(calibration, whole.predictions), reliability=found)
+        sealed = write_calibration(folder, calibration, together.fingerprint)
+        write_run(folder, together, [member.spec for member in members] if len(members) > 1 else (), sealed)
         summary = write_results(folder, together, store, whole, records, parameters, summaries)
         _say_if_beaten(together.task, summary, say)
     return seconds
+
+
+@dataclass(frozen=True, eq=False)
+class _Done:
+    """A model that is trained: what it says of the held-out rows, where training ended, and how long it took."""
+
+    model: Model
+    valid: Told
+    test: Told
+    state: State
+    parameters: int
+    seconds: float
+
+
+class _TrustGathered:
+    """What the models of a run say of their held-out rows, model after model."""
+
+    def __init__(self, fabric: Any, members: list[Member]) -> None:
+        self.fabric = fabric
+        self.splits = len({id(member.split) for member in members})
+        self.seen: list[Seen] = []
+        self.told: list[tuple[list[Told], list[Told]]] = []
+        self.split: Split | None = None
+
+    def add(self, member: Member, done: _Done) -> None:
+        if member.split is not self.split:
+            # Of the models that share a split, the first one's vectors are compared.
+            model = None if shards_weights(self.fabric) else done.model
+            self.seen.append(Seen.by(member, model, self.fabric.device, self.splits))
+            self.told.append(([], []))
+            self.split = member.split
+        for told, own in zip(self.told[-1], (done.valid, done.test), strict=True):
+            told.append(own)
+
+    def calibrated(self, spec: RunSpec, store: Store) -> tuple[Calibration, Reliability]:
+        folds = [seen.fold(*told) for seen, told in zip(self.seen, self.told, strict=True)]
+        calibration = calibrated(spec.task, folds, store.targets, self.seen[0].everything, spec.seed)
+        return calibration, reliability(spec.task, folds, store.targets, calibration)
+
+
+def _with_chances(calibration: Calibration, table: Float[Tensor, "rows width"]) -> Float[Tensor, "rows width"]:
+    """Predictions as the run will make them, with probabilities that hold."""
+    return torch.from_numpy(calibration.probabilities(to_numpy(table)))
 
 
 def _check_memory(fabric: Any, store: Store, member: Member) -> None:
@@ -94,6 +152,11 @@ def _with_facts(fabric: Any, store: Store, members: list[Member], quiet: bool) -
     facts = members[0].spec.model.facts()
     if not facts:
         return members
+    if members[0].spec.task.links:
+        # Each member reads other edges than the store lists, and what is known of those would tell what is held out.
+        shown = not quiet and fabric.is_global_zero
+        alone = [replace(member.store, folder=None).with_facts(facts, shown) for member in members]
+        return [replace(member, store=own) for member, own in zip(members, alone, strict=True)]
     if store.folder is not None and not fabric.is_global_zero:
         fabric.barrier()  # The first process computes and stores the facts; the others wait, then read them.
     complete = store.with_facts(facts, progress=not quiet and fabric.is_global_zero).graphs
@@ -179,12 +242,17 @@ def _notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[str, A
     if blank:
         say(f"{blank:,} of {len(member.train_targets):,} training rows have no label and teach nothing")
     noted = [f"Training began with the weights of {_start_name(spec.start)}."] if spec.start else []
+    if spec.molecules is not None and spec.molecules.features:
+        noted.append(f"Beside the graph the model is given {', '.join(spec.molecules.features)} of each molecule.")
+    if spec.auxiliary:
+        noted.append(f"It also learned to predict {', '.join(spec.auxiliary)} of each molecule, beside its targets.")
     missing = spec.task.unseen_classes(member.train_targets)
     if missing:
         shown = f"{', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}"
         say(f"classes without a training row, which the model cannot learn: {shown}")
         noted.append(f"Classes without a training row, which the model cannot learn: {shown}.")
-    censored = censored_notes({target.name: target.censored for target in store.manifest.targets})
+    learned = store.bounds is not None
+    censored = censored_notes({target.name: target.censored for target in store.manifest.targets}, learned)
     far = spec.descriptors.far_off(store.graphs.graph_features) if spec.descriptors.names else ()
     for sentence in (*censored, *far):
         say(sentence)
@@ -228,7 +296,7 @@ def _say_if_beaten(task: Task, summary: Mapping[str, Any], say: Say) -> None:
             say(f"{what} is better on the test part: {task.metric} {theirs:.4g}, this model {ours:.4g}")
 
 
-def _linear(member: Member, say: Say) -> Float[Tensor, "rows out"] | None:
+def _linear(member: Member, say: Say) -> Float[Tensor, "rows width"] | None:
     """What a linear model on fingerprints predicts for the test rows, NaN elsewhere; None where it cannot be fitted."""
     if member.by_row:
         return None
@@ -237,15 +305,15 @@ def _linear(member: Member, say: Say) -> Float[Tensor, "rows out"] | None:
         return None
     if floor.fitted is not None:
         say(f"{LINEAR} is fitted to {floor.fitted:,} training graphs, chosen at random")
-    table = torch.full((len(member.store.targets), member.spec.task.out_dim), torch.nan, dtype=torch.float64)
+    table = torch.full((len(member.store.targets), member.spec.task.width), torch.nan, dtype=torch.float64)
     table[member.test_rows] = floor.predictions
     return table
 
 
 def _findings(
     member: Member,
-    table: Float[Tensor, "rows out"],
-    linear: Float[Tensor, "rows out"] | None,
+    table: Float[Tensor, "rows width"],
+    linear: Float[Tensor, "rows width"] | None,
     notes: Mapping[str, Any],
 ) -> Findings:
     rows = member.test_rows
@@ -272,19 +340,19 @@ def _same_split(one: Findings, other: Findings) -> bool:
     return torch.equal(one.codes, other.codes)
 
 
-def _train_one(
-    fabric: Any, member: Member, folder: Path, request: TrainRequest, say: Say
-) -> tuple[Float[Tensor, "rows out"], State, int, float]:
-    """Train one model; the folder then holds its weights.
-
-    Returns its predictions of the test rows (NaN elsewhere), where training ended, its parameters and its seconds.
-    """
+def _train_one(fabric: Any, member: Member, folder: Path, request: TrainRequest, say: Say) -> _Done:
+    """Train one model; the folder then holds its weights."""
     spec, first = member.spec, fabric.is_global_zero
     if first:
         write_run(folder, spec)
         write_whole(folder / SPLIT, split_table(member.store, {"part": member.codes}))
     model, graphs = member.build(), member.store.graphs
-    parts = cut(graphs, member.store.targets, spec.level, member.split, by_row=member.by_row, costs=model.costs(graphs))
+    parts = cut(
+        *(graphs, member.labels, spec.level, member.split),
+        by_row=member.by_row,
+        costs=model.costs(graphs),
+        links=_links(member) if spec.task.links else None,
+    )
     trainer = Trainer(
         fabric,
         model,
@@ -308,19 +376,34 @@ def _train_one(
     began = time.monotonic()
     state = trainer.run(request.resume)
     seconds = time.monotonic() - began
-    table = _test_table(trainer, parts, member)
+    valid = _told(trainer, parts, member, parts.valid, member.valid_rows)
+    test = _told(trainer, parts, member, parts.test, member.test_rows)
     if first:
         write_model(folder, to_dict(spec.model), trainer.best, spec.fingerprint)
     fabric.barrier()
-    return table, state, sum(parameter.numel() for parameter in model.parameters()), seconds
+    return _Done(model, valid, test, state, sum(parameter.numel() for parameter in model.parameters()), seconds)
 
 
-def _test_table(trainer: Trainer, parts: Parts, member: Member) -> Float[Tensor, "rows out"]:
-    out = torch.full((len(member.store.targets), member.spec.task.out_dim), torch.nan, dtype=torch.float64)
-    if not len(parts.test.places):
-        return out
-    index, _ = parts.graphs.level_rows(parts.level).take(parts.test.places)
-    values = torch.empty_like(out)
-    values[index] = member.spec.task.predictions(trainer.outputs(parts.test))
-    out[member.test_rows] = values[member.test_rows]
-    return out
+def _links(member: Member) -> LinkSteps:
+    store, spec = member.store, member.spec
+    rows, drawn = member.split.train, store.drawn
+    return link_steps(store.graphs, store.targets, rows, drawn, spec.training.links, spec.seed)
+
+
+def _told(trainer: Trainer, parts: Parts, member: Member, part: Part, rows: Int[Tensor, " held"]) -> Told:
+    """What the model says of held-out rows, in a table of all rows that is NaN elsewhere."""
+    task, empty = member.spec.task, (len(member.store.targets), member.spec.task.width)
+    blank = torch.full(empty, torch.nan, dtype=torch.float64)
+    if not len(part.places):
+        return Told(blank)
+    output = trainer.outputs(part)
+    index, _ = parts.graphs.level_rows(parts.level).take(part.places)
+    asked = torch.zeros(len(blank), dtype=torch.bool)
+    asked[rows] = True
+    tables = []
+    for values in (task.predictions(output), task.variances(output)):
+        if values is not None:
+            whole = blank.clone()
+            whole[index] = values
+            tables.append(torch.where(asked[:, None], whole, torch.nan))
+    return Told(*tables)

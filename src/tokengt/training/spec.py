@@ -15,6 +15,7 @@ from tokengt.batch import Level
 from tokengt.config import from_dict, read_json, to_dict
 from tokengt.data.manifest import Attributes, GraphColumns, Source
 from tokengt.files import checksum
+from tokengt.interop.descriptors import is_feature
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import KINDS, config_from_dict
@@ -32,6 +33,8 @@ RUN_FILE = "run.json"
 MEMBERS = "members"
 # How many times the range of most rows a descriptor may be away from it before it is said.
 _FAR = 1e4
+# How many deviations from the mean a number that is worked out from the molecule can be, for the model.
+_MOST_UNUSUAL = 4.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Descriptors:
     names: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that are columns of a table, which come first; the others are worked out from the molecule."""
+        return tuple(name for name in self.names if not is_feature(name))
 
     def __post_init__(self) -> None:
         # Features of whole graphs that are no columns of a table have no names.
@@ -60,7 +68,7 @@ class Descriptors:
         if values is None or len(values) < 2:
             return ()
         found = []
-        for name, column in zip(self.names, values.double().T, strict=True):
+        for name, column in zip(self.columns, values.double().T[: len(self.columns)], strict=True):
             ordered, edge = column.sort().values, len(column) // 20
             low, middle, high = (float(ordered[place]) for place in (edge, len(column) // 2, -1 - edge))
             # The usual size of what is not zero: a yes/no that is rarely yes is no mistake.
@@ -76,7 +84,12 @@ class Descriptors:
 
     def scaled(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         mean, scale = torch.tensor(self.mean, dtype=torch.float64), torch.tensor(self.scale, dtype=torch.float64)
-        return ((values.double() - mean) / scale).float()
+        scaled = (values.double() - mean) / scale
+        own = len(self.columns)
+        if self.names and own < len(self.names):
+            # A group of atoms that one training molecule in a thousand has would else be thirty deviations from usual.
+            scaled[:, own:] = scaled[:, own:].clamp(-_MOST_UNUSUAL, _MOST_UNUSUAL)
+        return scaled.float()
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,7 @@ class RunSpec:
         attributes: which attributes of NetworkX graphs are features; None for other data.
         tables: how the columns of a table of nodes and of one of edges are read; None for other data.
         kept_head: whether training began with the head of the other model too, its attention being switched.
+        auxiliary: kinds of numbers about molecules that the model learned to predict beside its targets.
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
     """
 
@@ -122,10 +136,11 @@ class RunSpec:
     attributes: Attributes | None = field(default=None, metadata={"late": True})
     kept_head: bool = field(default=False, metadata={"late": True})
     tables: GraphColumns | None = field(default=None, metadata={"late": True})
+    auxiliary: tuple[str, ...] = field(default=(), metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):
-            raise ValueError(f"level is {self.level!r}; expected 'graph', 'node' or 'edge'")
+            raise ValueError(f"level is {self.level!r}; expected one of {', '.join(get_args(Level))}")
         for name in self.members:
             if not _is_plain(name) or self.members.count(name) > 1:
                 raise ValueError(f"members names {name!r}; expected names of folders in {MEMBERS}/, each of them once")
@@ -163,10 +178,15 @@ def _is_plain(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Fingerprints:
-    """Which run a ``run.json`` describes, and which models belong to it: as it was written, by whichever version."""
+    """Which run a ``run.json`` describes, and what belongs to it: as it was written, by whichever version.
+
+    ``calibration`` is the checksum of the file that says how far its predictions can be trusted; None for a run that is
+    not finished, or of an earlier version.
+    """
 
     fingerprint: str
     member_fingerprints: tuple[str, ...]
+    calibration: str | None = None
 
 
 @dataclass(frozen=True)
@@ -178,19 +198,24 @@ class _RunFiles:
     claimed: str | None = None
 
 
-def write_run(folder: Path, spec: RunSpec, members: Sequence[RunSpec] = ()) -> None:
+def write_run(folder: Path, spec: RunSpec, members: Sequence[RunSpec] = (), calibration: str | None = None) -> None:
     """``run.json``, and before it ``config.json``: the model's config stands there alone, run.json names its kind.
 
-    The ``config.json`` of a run that goes on may carry the checksum of trained weights, which it keeps. ``members``
-    are the models of a run of several: run.json has their fingerprints, so that none can be taken for another.
+    The ``config.json`` of a run that goes on may carry the checksum of trained weights, which it keeps, as run.json
+    keeps that of its ``calibration``. ``members`` are the models of a run of several: run.json has their fingerprints,
+    so that none can be taken for another.
     """
-    fingerprint = spec.fingerprint
+    fingerprint, before = spec.fingerprint, _written(folder)
+    if calibration is None and before is not None and before.fingerprint == fingerprint:
+        calibration = before.calibration
     if (folder / RUN_FILE).exists() and (folder / CONFIG).exists():
         claim_config(folder, fingerprint)
     else:
         write_config(folder, to_dict(spec.model), run=fingerprint)
     content = {"format": _FORMAT, **to_dict(spec), "model": {"kind": spec.model.kind}}
     content |= {"fingerprint": fingerprint, "member_fingerprints": [member.fingerprint for member in members]}
+    if calibration is not None:
+        content["calibration"] = calibration
     write_sealed(folder / RUN_FILE, content)
 
 
@@ -239,6 +264,16 @@ def read_members(folder: Path) -> tuple[RunSpec, list[tuple[Path, RunSpec]]]:
     return run.spec, members
 
 
+def calibration_of(folder: Path) -> tuple[str, str | None]:
+    """The fingerprint of a run, and the checksum of its calibration; an earlier version's has none."""
+    written = _written(folder)
+    return ("", None) if written is None else (written.fingerprint, written.calibration)
+
+
+def _written(folder: Path) -> _Fingerprints | None:
+    return _read(folder).written if (folder / RUN_FILE).is_file() else None
+
+
 def _check_claimed(folder: Path, run: _RunFiles) -> None:
     if run.written is not None and run.claimed != run.written.fingerprint:
         raise ValueError(f"{folder / CONFIG} belongs to another run than {RUN_FILE} beside it")
@@ -257,7 +292,7 @@ def _read(folder: Path) -> _RunFiles:
     fingerprints = None
     if written == _FORMAT:
         data = unsealed(data, file)
-        names = {name: data.pop(name) for name in ("fingerprint", "member_fingerprints") if name in data}
+        names = {name: data.pop(name) for name in ("fingerprint", "member_fingerprints", "calibration") if name in data}
         fingerprints = from_dict(_Fingerprints, names, str(file))
     named = data.get("model")
     if not isinstance(named, dict):

@@ -142,13 +142,17 @@ class Start:
     def load_into(self, model: Model) -> None:
         """All weights but the head's, which begins at zero: it then predicts the mean until it learns better.
 
-        A head that is kept goes on as it is. A part that the old model did not have (descriptors) keeps its first
-        weights.
+        A head that is kept goes on as it is. A part that the old model did not have (descriptors) begins at zero: the
+        new model then sees what the old one saw.
         """
         self.check(model.config)
         state = model.state_dict()
-        for name, value in self._kept(state):
+        kept = dict(self._kept(state))
+        for name, value in kept.items():
             state[name].copy_(value)
+        for name, parameter in model.named_parameters():
+            if name not in kept and not name.startswith("head."):
+                nn.init.zeros_(parameter)
         if self.keeps_head:
             return
         head = model.head

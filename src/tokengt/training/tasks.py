@@ -1,7 +1,7 @@
 """What is learned from a table of labels: its scaling, its loss and its predictions. A missing label is NaN."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite, isnan
 from typing import get_args
@@ -13,12 +13,14 @@ from torch.nn import functional as F
 
 from tokengt.config import near
 from tokengt.data.manifest import TaskKind as TaskKind
+from tokengt.training.labels import LabelTable
+from tokengt.training.losses import REGRESSION_LOSSES, RegressionLoss
 
 _MOST_CLASSES = 10_000
 # Metrics that can choose the best epoch, by the kind of task, and whether more is better; the first is the default.
 METRICS: Mapping[TaskKind, Mapping[str, bool]] = {
     "regression": {"rmse": False, "mae": False, "r2": True, "spearman": True},
-    "binary": {"roc_auc": True, "average_precision": True, "accuracy": True, "cross_entropy": False},
+    "binary": {"roc_auc": True, "average_precision": True, "accuracy": True, "cross_entropy": False, "mrr": True},
     "multiclass": {"accuracy": True, "macro_f1": True, "cross_entropy": False},
 }
 # Other names that people have for them.
@@ -31,9 +33,13 @@ METRIC_ALIASES: Mapping[str, str] = {
     "auprc": "average_precision",
     "ap": "average_precision",
 }
-# Losses by the kind of task; the first is the default. Those of regression are of the scaled target.
+# A binary task has one more metric for every k: hits@k.
+HITS = "hits@"
+# How far down the list of negatives is looked where links are ranked, unless another k is asked for.
+USUAL_HITS = (10, 50, 100)
+# Losses by the kind of task; the first is the default.
 LOSSES: Mapping[TaskKind, tuple[str, ...]] = {
-    "regression": ("mse", "mae", "huber"),
+    "regression": tuple(REGRESSION_LOSSES),
     "binary": ("cross_entropy",),
     "multiclass": ("cross_entropy",),
 }
@@ -51,7 +57,17 @@ class Task:
         mean: regression: mean of each target's training labels; zeros otherwise.
         scale: regression: their standard deviation, 1 where all labels are equal; ones otherwise.
         metric: a name in :data:`METRICS`: chooses between models, and is reported first; the first of them if empty.
-        loss: a name in :data:`LOSSES`: what training makes small; the first of them if empty.
+        loss: a name in :data:`LOSSES`: what training makes small; the first of them if empty. It may ask the model for
+            more than one output per target (:mod:`tokengt.training.losses`).
+        quantile: for the loss of that name: the share of labels that is to lie below the prediction.
+        target_weights: how much each target counts in the loss; ones if empty.
+        class_weights: how much a label of each class counts: binary, zeros of each target and then ones of each;
+            multiclass, each class. Ones if empty.
+        bounded: whether tables of labels hold bounds beside numbers (:mod:`tokengt.training.labels`).
+        weighted: whether they hold a weight for each row.
+        auxiliary: how many numbers the model learns to predict beside its targets, which nobody asks for later.
+        auxiliary_weight: how much the mean of their squared errors counts beside the loss of a label.
+        links: binary: whether a row is a pair of nodes; how high positives rank above negatives is then told too.
     """
 
     kind: TaskKind
@@ -61,12 +77,23 @@ class Task:
     scale: tuple[float, ...] = ()
     metric: str = ""
     loss: str = ""
+    quantile: float = field(default=0.5, metadata={"late": True})
+    target_weights: tuple[float, ...] = field(default=(), metadata={"late": True})
+    class_weights: tuple[float, ...] = field(default=(), metadata={"late": True})
+    bounded: bool = field(default=False, metadata={"late": True})
+    weighted: bool = field(default=False, metadata={"late": True})
+    auxiliary: int = field(default=0, metadata={"late": True})
+    auxiliary_weight: float = field(default=0.0, metadata={"late": True})
+    links: bool = field(default=False, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(TaskKind):
             known = get_args(TaskKind)
             raise ValueError(f"task is {self.kind!r}{near(self.kind, known)}; expected one of {', '.join(known)}")
-        self._choose("metric", METRICS[self.kind])
+        if self.links and self.kind != "binary":
+            raise ValueError(f"links are there or not, a binary task; the task is {self.kind}")
+        if self.kind != "binary" or hits_at(self.metric) is None:
+            self._choose("metric", METRICS[self.kind])
         self._choose("loss", LOSSES[self.kind])
         if not self.names:
             raise ValueError("a task needs a target; expected one or more column names")
@@ -87,6 +114,15 @@ class Task:
             raise ValueError(f"mean and scale need {len(self.names)} numbers each, one per target")
         if not all(map(isfinite, self.mean)) or not all(isfinite(scale) and scale > 0 for scale in self.scale):
             raise ValueError("mean and scale of a task must be finite and scale above 0")
+        if self.target_weights and len(self.target_weights) != len(self.names):
+            raise ValueError(
+                f"target_weights are {len(self.target_weights)} numbers; expected {len(self.names)}, one per target"
+            )
+        if self.bounded and self.kind != "regression":
+            raise ValueError(f"a label of a {self.kind} task cannot be a bound; expected the task regression")
+        classes = {"regression": 0, "binary": 2 * len(self.names), "multiclass": len(self.classes or ())}[self.kind]
+        if self.class_weights and len(self.class_weights) != classes:
+            raise ValueError(f"class_weights are {len(self.class_weights)} numbers; expected {classes}, one per class")
 
     def _choose(self, name: str, options: Iterable[str]) -> None:
         """The first of a kind's metrics or losses where none is named; refuse one of another kind."""
@@ -128,23 +164,36 @@ class Task:
         return task if kind != "regression" else cls(kind, tuple(names), None, *_moments(targets, names))
 
     @property
-    def out_dim(self) -> int:
-        """Outputs that the model's head must have."""
+    def width(self) -> int:
+        """Columns of :meth:`predictions`: one per target or class."""
         return len(self.names) if self.classes is None else len(self.classes)
+
+    @property
+    def out_dim(self) -> int:
+        """Outputs that the model's head must have: of each target as many as its loss asks for, then auxiliary ones."""
+        return self._own_outputs + self.auxiliary
+
+    @property
+    def _own_outputs(self) -> int:
+        return self.width * (self._loss.outputs if self.kind == "regression" else 1)
+
+    @property
+    def _loss(self) -> RegressionLoss:
+        return REGRESSION_LOSSES[self.loss](self.quantile)
+
+    @property
+    def table(self) -> LabelTable:
+        """Where things stand in a table of labels that a training step reads."""
+        return LabelTable(len(self.names), self.bounded, self.weighted, self.auxiliary)
 
     @property
     def loss_name(self) -> str:
         """What :meth:`loss_sum` sums up, with its unit."""
-        return {
-            "mse": "scaled squared error",
-            "mae": "scaled absolute error",
-            "huber": "Huber loss of the scaled error",
-            "cross_entropy": "cross entropy, nats",
-        }[self.loss]
+        return self._loss.words if self.kind == "regression" else "cross entropy, nats"
 
     @property
     def higher_is_better(self) -> bool:
-        return METRICS[self.kind][self.metric]
+        return METRICS[self.kind].get(self.metric, True)
 
     def is_better(self, value: float, best: float | None) -> bool:
         """Whether a metric beats the best one so far; NaN beats nothing, and everything else beats NaN or None."""
@@ -163,55 +212,110 @@ class Task:
         elif self.kind == "binary":
             wrong, expected = ~torch.isnan(targets) & (targets != 0) & (targets != 1), "0 or 1 in a binary task"
         else:
-            valid = (targets == targets.floor()) & (targets >= 0) & (targets < self.out_dim)
-            wrong, expected = ~torch.isnan(targets) & ~valid, f"the place of a class, 0 to {self.out_dim - 1}"
+            valid = (targets == targets.floor()) & (targets >= 0) & (targets < self.width)
+            wrong, expected = ~torch.isnan(targets) & ~valid, f"the place of a class, 0 to {self.width - 1}"
         if bool(wrong.any()):
             row, column = torch.nonzero(wrong)[0].tolist()
             raise ValueError(f"target {self.names[column]!r} holds {targets[row, column]:g}; expected {expected}")
 
-    def label_count(self, targets: Float[Tensor, "rows targets"]) -> int:
+    def label_count(self, table: Float[Tensor, "rows columns"]) -> int:
         """How many labels there are; the loop divides the summed loss by it."""
-        return int((~torch.isnan(targets)).sum())
+        return int(self.table.counts(table).sum())
 
-    def loss_sum(self, output: Float[Tensor, "rows out"], targets: Float[Tensor, "rows targets"]) -> Float[Tensor, ""]:
+    def loss_sum(self, output: Float[Tensor, "rows out"], table: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
         """Loss summed over the labels that there are: an error of the scaled target, or cross entropy in nats.
 
-        Where a label is missing the loss and the gradient are exactly zero, whatever the output is.
+        Where a label is missing the loss and the gradient are exactly zero, whatever the output is; so they are where a
+        prediction is on the right side of a bound. ``table`` is laid out as :attr:`table` says.
         """
         # A sum over many labels needs more digits than half precision has.
         if output.dtype in (torch.bfloat16, torch.float16):
             output = output.float()
-        present = ~torch.isnan(targets)
+        if self.auxiliary:
+            own, beside = output[:, : self._own_outputs], output[:, self._own_outputs :]
+            return self._own_loss(own, table) + self.auxiliary_weight * self.table.beside_loss(beside, table)
+        return self._own_loss(output, table)
+
+    def _own_loss(self, output: Float[Tensor, "rows own"], table: Tensor) -> Float[Tensor, ""]:
+        present = self.table.present(table)
         # The outputs are masked and not only the losses: 0 times an infinite gradient would be NaN.
+        if self.kind == "regression":
+            told = torch.where(present[:, None], self._told(output), 0)
+            wanted, counts = self._wanted(told[:, 0], table, present)
+            losses = torch.where(counts, self._loss.each(told, wanted), 0)
+            return self._weighted(losses, table).sum()
+        targets = self.table.exact(table)
         output = torch.where(present, output, 0)
         if self.kind == "multiclass":
             labels = torch.where(present, targets, -1).squeeze(1).long()
-            return F.cross_entropy(output, labels, ignore_index=-1, reduction="sum")
-        if self.kind == "binary":
-            labels = torch.where(present, targets, 0).to(output.dtype)
-            losses = F.binary_cross_entropy_with_logits(output, labels, reduction="none")
-            return torch.where(present, losses, 0).sum()
-        scaled = (targets.double() - _row(self.mean, output.device)) / _row(self.scale, output.device)
-        error = output - torch.where(present, scaled, 0).to(output.dtype)
-        if self.loss == "mae":
-            return error.abs().sum()
-        if self.loss == "huber":
-            # Half the square up to one standard deviation, then a line with the slope that the square has there.
-            return F.huber_loss(error, torch.zeros_like(error), reduction="sum")
-        return error.square().sum()
+            if not self.class_weights and not self.weighted:
+                return F.cross_entropy(output, labels, ignore_index=-1, reduction="sum")
+            losses = F.cross_entropy(output, labels, ignore_index=-1, reduction="none")[:, None]
+        else:
+            binary = torch.where(present, targets, 0).to(output.dtype)
+            losses = F.binary_cross_entropy_with_logits(output, binary, reduction="none")
+            losses = torch.where(present, losses, 0)
+        return self._weighted(losses, table).sum()
 
-    def predictions(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows out"]:
+    def _wanted(
+        self, said: Float[Tensor, "rows targets"], table: Tensor, present: Bool[Tensor, "rows targets"]
+    ) -> tuple[Float[Tensor, "rows targets"], Bool[Tensor, "rows targets"]]:
+        """The scaled labels, and which of them count: a bound that the prediction ``said`` keeps to does not."""
+
+        def scaled(labels: Tensor, there: Tensor) -> Tensor:
+            values = (labels.double() - _row(self.mean, said.device)) / _row(self.scale, said.device)
+            return torch.where(there, values, 0).to(said.dtype)
+
+        exact = self.table.exact(table)
+        bounds = self.table.bounds(table)
+        if bounds is None:
+            return scaled(exact, present), present
+        wanted, counts = scaled(exact, ~torch.isnan(exact)), ~torch.isnan(exact)
+        for bound, missed in zip(bounds, (torch.lt, torch.gt), strict=True):
+            there = ~torch.isnan(bound)
+            at = scaled(bound, there)
+            wanted = torch.where(there, at, wanted)
+            counts = counts | (there & missed(said.detach(), at))
+        return wanted, counts
+
+    def _weighted(self, losses: Float[Tensor, "rows columns"], table: Tensor) -> Float[Tensor, "rows columns"]:
+        """Each label's loss times what its target, its class and its row count."""
+        if self.target_weights:
+            losses = losses * _row(self.target_weights, losses.device).to(losses.dtype)
+        if self.class_weights:
+            # A missing label, whose loss is zero, has the weight of the first class.
+            labels = torch.nan_to_num(self.table.exact(table)).long()
+            of_class = _row(self.class_weights, losses.device).to(losses.dtype)
+            if self.kind == "binary":
+                labels = labels * len(self.names) + torch.arange(len(self.names), device=labels.device)
+            losses = losses * of_class[labels]
+        weights = self.table.weights(table)
+        return losses if weights is None else losses * weights.to(losses.dtype)
+
+    def predictions(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows width"]:
         """Outputs as a person reads them, in float64: natural units, or probabilities."""
         return self.readable(output.detach())
 
-    def readable(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows out"]:
+    def readable(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows width"]:
         """:meth:`predictions` through which gradients flow."""
-        output = output.double()
+        output = output[:, : self._own_outputs].double()
         if self.kind == "regression":
-            return output * _row(self.scale, output.device) + _row(self.mean, output.device)
+            return self._told(output)[:, 0] * _row(self.scale, output.device) + _row(self.mean, output.device)
         return output.sigmoid() if self.kind == "binary" else output.softmax(1)
 
-    def floor(self, targets: Float[Tensor, "rows targets"], rows: int) -> Float[Tensor, "{rows} out"]:
+    def variances(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows width"] | None:
+        """The squares of how far off the model takes its predictions to be; None where its loss asks for none."""
+        if self.kind != "regression":
+            return None
+        output = output[:, : self._own_outputs].detach().double()
+        told = self._loss.variance(self._told(output))
+        return None if told is None else told * _row(self.scale, output.device).square()
+
+    def _told(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows outputs targets"]:
+        """A regression model's outputs by their kind: predictions first, then what else its loss asks for."""
+        return output.reshape(len(output), self._loss.outputs, len(self.names))
+
+    def floor(self, targets: Float[Tensor, "rows targets"], rows: int) -> Float[Tensor, "{rows} width"]:
         """What a model that saw only the training labels would predict: their mean, or how often a class occurs.
 
         A class that no label has is taken to have occurred once, and so is every other once more: nothing is certain.
@@ -220,13 +324,29 @@ class Task:
         if self.kind == "regression":
             return labels.nanmean(0).expand(rows, -1)
         if self.kind == "multiclass":
-            labels = _one_hot(labels, self.out_dim)
+            labels = _one_hot(labels, self.width)
         counts, count = labels.nansum(0), (~torch.isnan(labels)).sum(0)
         if self.kind == "multiclass":
             smooth = (counts == 0).any()
-            return torch.where(smooth, (counts + 1) / (count + self.out_dim), labels.nanmean(0)).expand(rows, -1)
+            return torch.where(smooth, (counts + 1) / (count + self.width), labels.nanmean(0)).expand(rows, -1)
         certain = (counts == 0) | (counts == count)
         return torch.where(certain, (counts + 1) / (count + 2), labels.nanmean(0)).expand(rows, -1)
+
+    def balanced(self, targets: Float[Tensor, "rows targets"]) -> tuple[float, ...]:
+        """Weights of classes by which all of a target count alike in these training labels; 1 on average.
+
+        Raises:
+            ValueError: numbers have no classes.
+        """
+        if self.kind == "regression":
+            raise ValueError("training.balance lets classes count alike; this task predicts numbers")
+        columns = (
+            _one_hot(targets, self.width).T if self.kind == "multiclass" else torch.cat([1 - targets, targets], 1).T
+        )
+        counts = torch.stack([column.nansum() for column in columns]).double()
+        of_target = counts.view(-1, 1).sum(0) if self.kind == "multiclass" else counts.view(2, -1).sum(0).repeat(2)
+        classes = self.width if self.kind == "multiclass" else 2
+        return tuple((of_target / (classes * counts.clamp(min=1))).tolist())
 
     def unseen_classes(self, targets: Float[Tensor, "rows targets"]) -> list[str]:
         """Classes that none of these labels has."""
@@ -234,6 +354,12 @@ class Task:
             return []
         seen = set(targets[~torch.isnan(targets)].long().tolist())
         return [name for place, name in enumerate(self.classes) if place not in seen]
+
+
+def hits_at(metric: str) -> int | None:
+    """The k of hits@k; None for any other metric."""
+    number = metric.removeprefix(HITS)
+    return int(number) if metric.startswith(HITS) and number.isdecimal() and int(number) > 0 else None
 
 
 def numbered_classes(targets: Float[Tensor, "rows targets"], name: str = "target") -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """What a model says of a part of the data, and which epoch of a run is the best one by it."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from tokengt.data.batching import evaluation_batches, tokens_at_once
 from tokengt.models.contract import Model
 from tokengt.models.passes import keep_norms
 from tokengt.training.metrics import metrics
+from tokengt.training.objective import Objective
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Envelope, share_buffers, summed
 from tokengt.training.tasks import Task
@@ -24,7 +26,13 @@ def set_training(forward: nn.Module, model: Model) -> None:
 
 
 def is_better(
-    task: Task, value: float | None, loss: float | None, best: float | None, least: float | None, *, asked: bool
+    task: Task | Objective,
+    value: float | None,
+    loss: float | None,
+    best: float | None,
+    least: float | None,
+    *,
+    asked: bool,
 ) -> bool:
     """By the metric, and where that cannot decide by the loss; ``best`` and ``least`` are those of the best epoch.
 
@@ -32,7 +40,7 @@ def is_better(
     with the largest numbers; their scaled loss is not, so it decides unless a metric was ``asked`` for.
     """
     falls = loss is not None and least is not None and loss < least
-    of_many = task.kind == "regression" and len(task.names) > 1
+    of_many = isinstance(task, Task) and task.kind == "regression" and len(task.names) > 1
     if value is None or (of_many and not asked):
         return value is None or falls
     tied = value == best or (math.isnan(value) and (best is None or math.isnan(best)))
@@ -52,7 +60,13 @@ class Evaluator:
     """
 
     def __init__(
-        self, fabric: Any, forward: nn.Module, model: Model, parts: Parts, task: Task, recorder: Recorder | None
+        self,
+        fabric: Any,
+        forward: nn.Module,
+        model: Model,
+        parts: Parts,
+        task: Task | Objective,
+        recorder: Recorder | None,
     ) -> None:
         self.fabric, self.forward, self.model, self.parts, self.task = fabric, forward, model, parts, task
         self.recorder = recorder
@@ -64,8 +78,13 @@ class Evaluator:
             return {}
         output = self.outputs(part)
         targets = self.parts.targets(part, part.places).cpu()
-        loss = float(self.task.loss_sum(output, targets)) / max(self.task.label_count(targets), 1)
-        return {"valid_loss": loss, "valid": metrics(self.task, self.task.predictions(output), targets)}
+        if not isinstance(self.task, Task):
+            return self.task.validated(output, targets)
+        # Auxiliary numbers are there to be learned from, not to be right about.
+        task = replace(self.task, auxiliary_weight=0.0)
+        loss = float(task.loss_sum(output, targets)) / max(task.label_count(targets), 1)
+        exact = self.task.table.exact(targets)
+        return {"valid_loss": loss, "valid": metrics(self.task, self.task.predictions(output), exact)}
 
     @torch.no_grad()
     def outputs(self, part: Part) -> Float[Tensor, "rows out"]:

@@ -257,7 +257,7 @@ class Cells:
         member, began = truth.member, time.monotonic()
         predicted = _floor(system.floor, member)
         seconds = time.monotonic() - began
-        table = torch.full((len(member.store.targets), truth.task.out_dim), torch.nan, dtype=torch.float64)
+        table = torch.full((len(member.store.targets), truth.task.width), torch.nan, dtype=torch.float64)
         table[member.test_rows] = predicted
         text = predictions_table(member.spec, member.store, member.test_rows, table[member.test_rows])
         write_whole(self.home(system, cell) / PREDICTIONS, text)

@@ -103,7 +103,7 @@ def outcome(path: Path) -> list[str]:
 def _new_input(spec: RunSpec) -> str:
     """A name for a file to predict, of a kind that the run takes."""
     if spec.tables is not None:
-        return "--nodes NODES.csv --edges EDGES.csv"
+        return "--nodes NODES.csv --edges EDGES.csv" + (" --pairs PAIRS.csv" if spec.level == "link" else "")
     if spec.molecules is not None:
         return "NEW.csv"
     return f"NEW{Path(spec.source.name).suffix}" if Path(spec.source.name).suffix else "NEW_FOLDER"

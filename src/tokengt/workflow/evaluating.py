@@ -12,8 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tokengt.data import engines
+from tokengt.data.links import asked_alone, with_negatives
 from tokengt.data.manifest import Recipe
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
+from tokengt.data.node_tables import NodeFiles
 from tokengt.data.prepare import in_table, none_readable, survey
 from tokengt.data.progress import progress_bar, say
 from tokengt.data.shards import Rejected, ShardArrays, ShardRecipe, convert_shard
@@ -103,6 +105,8 @@ def evaluate(
     dataset = dataset_named(data)
     if dataset is not None:
         data = named_store(dataset, predictor.spec.molecules or DEFAULT_POLICY, workers=workers, progress=not quiet)
+    if predictor.task.links and isinstance(data, NodeFiles):
+        data.refuse_without_pairs()
     present = present_targets(data, predictor.task.names)
     with scratch_folder() as scratch:
         found = _predicted(predictor, data, smiles, present, scratch, beside)
@@ -124,6 +128,8 @@ def _predicted(
     if isinstance(data, (str, Path)) and is_table(Path(data)):
         return _of_table(predictor, Path(data), recipe, workers)
     store = open_data(data, recipe, scratch / "store", quiet=not workers.shown, kept=False, max_rejected=1.0)
+    if predictor.task.links:
+        store = asked_alone(with_negatives(store, predictor.spec.seed))
     return _of_store(predictor, store, workers.shown)
 
 
@@ -186,7 +192,7 @@ def _of_table(predictor: Predictor, path: Path, recipe: Recipe, workers: Workers
             raise ValueError(none_readable(table, shard_recipe, found.rows, first))
         count = f"{found.rejected:,} of {found.rows:,} rows could not be read"
         say(f"{count} (the first on line {first.line}: {first.reason})", workers.shown)
-    mean = found.in_order(found.means, predictor.task.out_dim)
+    mean = found.in_order(found.means, predictor.task.width)
     return _Labelled(path.name, mean, targets, found.rejected, found.strange, found.reason)
 
 

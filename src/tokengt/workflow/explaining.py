@@ -107,9 +107,10 @@ def explain(
     with _timed(seconds, "explanation"):
         ask = partial(explain_graph, row=item, output=output, methods=methods, baseline=baseline)
         parts = [
-            ask(member.model, graph, reading=member.task.readable, draw=draw, attention=place == draw == 0)
+            ask(member.model, graph, reading=reading, draw=draw, attention=place == draw == 0)
             for place, member in enumerate(predictor.members)
             for graph in [ready(member, single.graph, predictor.device)]
+            for reading in [partial(predictor.readable, member=member)]
             for draw in range(passes)
         ]
     first, missing = parts[0], dict(parts[0].missing)
@@ -204,6 +205,7 @@ def _predicted(
     predictor: Predictor, graph: GraphBatch, item: int, draws: int, over: Over
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The row of predictions that is explained, and its standard deviation."""
+    predictor.refuse_links("explain")
     rows = graph.level_rows(predictor.spec.level).total
     if not 0 <= item < rows:
         level = predictor.spec.level

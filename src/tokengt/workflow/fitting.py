@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from tokengt.data.joined import SplitFiles
-from tokengt.data.manifest import Recipe, TaskKind
+from tokengt.data.manifest import Censored, Recipe, TaskKind
 from tokengt.data.named import dataset_named
 from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splits import STANDARD, Fractions
@@ -36,10 +36,14 @@ class TrainOptions:
 
     Args:
         descriptors: numeric columns that the model is given beside the molecule.
+        weights: a numeric column: how much each row counts in training.
+        censored: "learn" from labels that are bounds, such as ``>3.69``, instead of leaving their rows out.
         level: what a row of targets belongs to; None: guessed from the data.
         policy: how a molecule becomes a graph.
         fractions: of train, valid and test in a random or scaffold split.
         folds: models of a cross-validation, 3 or more; 0 for one split.
+        auxiliary: kinds of numbers about each molecule ("rdkit2d", "morgan") that the model learns to predict beside
+            its targets: where labels are few, they teach it chemistry.
         ensemble: models that differ in their seed, averaged.
         devices: processes on this machine (``torchrun`` sets its own).
         strategy: how several processes share the model.
@@ -49,10 +53,13 @@ class TrainOptions:
     """
 
     descriptors: tuple[str, ...] = ()
+    weights: str | None = None
+    censored: Censored = "reject"
     level: Level | None = None
     policy: MoleculePolicy = field(default_factory=MoleculePolicy)
     fractions: Fractions = STANDARD
     folds: int = 0
+    auxiliary: tuple[str, ...] = ()
     ensemble: int = 1
     devices: int = 1
     strategy: Strategy = "auto"
@@ -125,6 +132,8 @@ def train(
             task=task,
             level=options.level,
             policy=options.policy,
+            weights=options.weights,
+            censored=options.censored,
         ),
         split=SplitRequest(split, seed, options.fractions, options.folds),
         preset=preset,
@@ -133,6 +142,7 @@ def train(
         freeze=freeze,
         attention=attention,
         settings=dict(settings or {}),
+        auxiliary=options.auxiliary,
         ensemble=options.ensemble,
         seed=seed,
         where=DeviceConfig(device, options.devices, options.strategy),

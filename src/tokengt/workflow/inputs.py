@@ -18,6 +18,7 @@ from tokengt.config import near
 from tokengt.data.catalogue import DATASETS
 from tokengt.data.graph_sources import (
     LabelledGraphs,
+    are_link_parts,
     as_numbers,
     check_columns,
     graph_format,
@@ -28,10 +29,11 @@ from tokengt.data.graph_sources import (
     unread_sentence,
 )
 from tokengt.data.joined import SplitFiles
+from tokengt.data.links import LINK, as_links, refuse_target
 from tokengt.data.manifest import FILE_PART, MANIFEST, PARTS, REJECTED, Recipe
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
 from tokengt.data.node_store import prepare_nodes
-from tokengt.data.node_tables import NodeFiles
+from tokengt.data.node_tables import NodeFiles, asked_level
 from tokengt.data.prepare import MAX_REJECTED, prepare
 from tokengt.data.progress import say
 from tokengt.data.splitting import GIVEN, SCAFFOLD, SplitRequest
@@ -39,6 +41,7 @@ from tokengt.data.store import Store
 from tokengt.data.tables import listed, open_table
 from tokengt.data.targets import ALL, expanded
 from tokengt.files import write_whole
+from tokengt.interop.descriptors import is_feature
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
@@ -95,7 +98,12 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
 def _check_node_files(files: NodeFiles, recipe: Recipe, split: SplitRequest) -> None:
     files.check()
     columns = open_table(files.paths[0]).columns
-    if not recipe.targets:
+    links = asked_level(files, recipe) == LINK
+    if links and files.pairs is None and split.column is not None:
+        raise ValueError(
+            f"the split names column {split.column!r}, and the links are the edges; give a table of pairs with it"
+        )
+    if not recipe.targets and not links:
         raise ValueError(
             f"{files.nodes}: there is no target to learn; name a column; the columns are {listed(columns)}"
         )
@@ -194,12 +202,20 @@ def _rejected(store: Store, file: Path, source: Path | SplitFiles) -> str:
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
-    """A store prepared with more targets than are asked for; what else is asked for must be what it has."""
+    """A store prepared with more targets than are asked for; what else is asked for must be what it has.
+
+    Any store can be asked about the edges of its graphs.
+    """
+    if recipe.level == LINK and store.manifest.level != LINK:
+        refuse_target(recipe.targets, "a store")
+        return as_links(store)
     kept_policy = policy_of(store)
     for option, asked, kept in (
-        ("descriptors", recipe.descriptors, store.manifest.descriptors),
+        ("descriptors", recipe.descriptors, tuple(name for name in store.manifest.descriptors if not is_feature(name))),
         ("level", recipe.level, store.manifest.level),
         ("the molecule policy", _asked_policy(recipe.policy, kept_policy), kept_policy),
+        ("weights", recipe.weights, store.manifest.columns.get("weights")),
+        ("censored", None if recipe.censored == "reject" else recipe.censored, store.manifest.columns.get("censored")),
     ):
         if asked and asked != kept:
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
@@ -215,7 +231,10 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
             )
     places = [names.index(name) for name in asked]
     manifest = replace(store.manifest, targets=tuple(store.manifest.targets[place] for place in places))
-    return replace(store, manifest=manifest, targets=store.targets[:, places])
+    bounds = store.bounds
+    if bounds is not None:
+        bounds = bounds[:, [*places, *(place + len(names) for place in places)]]
+    return replace(store, manifest=manifest, targets=store.targets[:, places], bounds=bounds)
 
 
 def _asked_policy(asked: MoleculePolicy, kept: MoleculePolicy | None) -> MoleculePolicy | None:
@@ -247,7 +266,9 @@ def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
         raise ValueError(
             f"data is a {type(data).__name__}; expected a file, a store, a DataFrame or a list of PyG graphs"
         )
-    labelled = read_pyg_list(data, label_attribute(recipe.targets), recipe.level)
+    parts = recipe.level == LINK and are_link_parts(data)
+    say("three graphs of the same nodes are the parts train, valid and test", shown and parts)
+    labelled = read_pyg_list(data, label_attribute(recipe.targets), recipe.level, parts=parts)
     _refuse_rejected(labelled)
     if not labelled.target_names:
         raise ValueError(

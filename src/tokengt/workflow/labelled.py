@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tokengt.data.cells import number_label
+from tokengt.data.links import LINK
 from tokengt.data.manifest import MANIFEST, Recipe, read_manifest
 from tokengt.data.node_tables import NodeFiles
 from tokengt.data.shards import smiles_column
@@ -26,7 +27,7 @@ def label_recipe(predictor: Predictor, data: Any, smiles: str | None, present: t
     return Recipe(
         smiles=smiles_column(open_table(Path(data)), predictor.spec.text_column, smiles) if is_file else smiles,
         targets=present,
-        descriptors=spec.descriptors.names,
+        descriptors=spec.descriptors.columns,
         task=predictor.task.kind,
         level=spec.level,
         policy=spec.molecules or Recipe().policy,
@@ -59,7 +60,10 @@ def present_targets(data: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the run's targets that the data has; all of them, where only reading it tells."""
     if isinstance(data, NodeFiles):
         data.check()
-        found, what, kind = open_table(data.paths[0]).columns, str(data.nodes), "columns"
+        table = data.paths[0 if data.pairs is None else -1]
+        found, what, kind = open_table(table).columns, str(table), "columns"
+        if data.pairs is not None and names == (LINK,):
+            return names  # Without a label, every pair is a link.
     elif isinstance(data, Store):
         found, what, kind = data.manifest.target_names, "the store", "targets"
     elif hasattr(data, "columns"):

@@ -1,7 +1,8 @@
-"""The nodes of a table to predict: one row each, with the table's own columns."""
+"""The nodes of a table, or the pairs of one, to predict: one row each, with the table's own columns."""
 
 import pickle
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,7 +25,11 @@ def node_source(predictor: Predictor, files: NodeFiles, level: Level) -> Source:
         raise ValueError(
             "this run was not trained on a table of nodes and one of edges; give it data like that it was trained on"
         )
-    found = read_node_tables(files, Recipe(targets=spec.task.names, level="node"), spec.tables)
+    if level == "graph":
+        # A vector of the whole graph asks about no node and no pair.
+        found = read_node_tables(replace(files, pairs=None), Recipe(level="node"), spec.tables)
+    else:
+        found = read_node_tables(files, Recipe(level=level), spec.tables)
     graphs, lines = found.labelled.graphs, np.array(found.lines, dtype=np.int64)
 
     def chunks(done: Collection[int]) -> Chunks:
@@ -37,4 +42,12 @@ def node_source(predictor: Predictor, files: NodeFiles, level: Level) -> Source:
 
     head = ("graph",) if level == "graph" else found.head
     rows = 1 if level == "graph" else len(lines)
-    return Source(files.paths[0], head, files.checksum(), rows, chunks, lambda: graphs, featurised=False)
+    return Source(
+        files.paths[-1 if level == "link" else 0],
+        head,
+        files.checksum(),
+        rows,
+        chunks,
+        lambda: graphs,
+        featurised=False,
+    )

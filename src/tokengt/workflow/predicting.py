@@ -38,13 +38,15 @@ from tokengt.interop.molecules import DEFAULT_POLICY
 from tokengt.level import Level
 from tokengt.models.passes import Over, check_passes
 from tokengt.training import outputs
+from tokengt.training.calibration import Trust
 from tokengt.training.metrics import to_numpy
 from tokengt.training.processes import Device
 from tokengt.workflow import rows as all_rows
+from tokengt.workflow.beside import Beside
 from tokengt.workflow.inputs import unlabelled_graphs
 from tokengt.workflow.node_rows import node_source
 from tokengt.workflow.pace import Pace
-from tokengt.workflow.rows import Chunk, Chunks, Source, Workers, answered, graph_chunk, table_source
+from tokengt.workflow.rows import Chunk, Chunks, Source, Workers, answered, graph_chunk, graph_head, table_source
 from tokengt.workflow.stores import store_source
 
 # Endings of files that are no CSV: whoever asks for one would open something else than it says.
@@ -81,6 +83,7 @@ class Answered:
 
     values: Float[Tensor, "kept out"]
     spread: Float[Tensor, "kept out"] | None = None
+    trust: Trust = field(default_factory=Trust)
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class Question:
     has_spread: bool
     # What decides the answers besides the run and the rows.
     options: tuple[object, ...]
+    beside: Beside = field(default_factory=Beside)
 
     def answers(self, predictor: Predictor, chunk: Chunk) -> tuple[Answers, Counts]:
         return self.told(predictor, *answered(chunk, self.ask))
@@ -108,6 +112,7 @@ class Question:
             to_numpy(chunk.spread_out(values, self.width)).astype(self.dtype),
             problems,
             to_numpy(chunk.spread_out(spread, self.width)) if self.has_spread else None,
+            self.beside.columns(chunk, self.width, Trust() if found is None else found.trust),
         )
         return answers, Counts(len(chunk), len(problems), len(problems) - len(chunk.problems))
 
@@ -120,6 +125,8 @@ def predict_file(
     smiles: str | None = None,
     draws: int = 1,
     over: Over = "identifiers",
+    interval: float | None = None,
+    neighbours: bool = False,
     overwrite: bool = False,
     device: Device = "auto",
     max_atoms: int | None = None,
@@ -136,11 +143,15 @@ def predict_file(
     Args:
         run: a run, or its folder.
         source: a table of molecules, a file or folder of graphs, a store, the name of a data set, or the tables of a
-            graph's nodes and edges.
+            graph's nodes and edges (and pairs, of links).
         out: the file to write.
         smiles: the column of SMILES.
         draws: passes of each model that are averaged.
         over: what differs between them.
+        interval: of numbers: add ``low_<target>`` and ``high_<target>``, which are to hold this share of the labels.
+        neighbours: add ``similarity`` (Tanimoto, to the most similar training molecule), ``distance`` (of the model's
+            vectors; 1 is usual) and ``unlike_training`` (yes or no); an interval brings them along where the run can
+            tell.
         overwrite: replace ``out``.
         device: where the model runs.
         max_atoms: how large a molecule may be, instead of the run's own limit.
@@ -154,34 +165,43 @@ def predict_file(
     beside = Workers(workers, engine, not quiet)
     _check_out(source, out, overwrite)
     predictor = run if isinstance(run, Predictor) else Predictor.load(run, device, max_atoms=max_atoms)
-    question = prediction_question(predictor, draws, over)
+    question = prediction_question(predictor, draws, over, interval, neighbours)
     rows = _opened(predictor, source, smiles, predictor.spec.level, beside)
     sheet = prediction_sheet(predictor, question, rows.head)
     return _written(predictor, rows, question, sheet, out, overwrite, not quiet, "predicting")
 
 
-def prediction_question(predictor: Predictor, draws: int = 1, over: Over = "identifiers") -> Question:
+def prediction_question(
+    predictor: Predictor,
+    draws: int = 1,
+    over: Over = "identifiers",
+    interval: float | None = None,
+    neighbours: bool = False,
+) -> Question:
     """What a prediction asks of every chunk.
 
     Raises:
-        ValueError: one sentence: these models cannot be drawn from so.
+        ValueError: one sentence: these models cannot be drawn from so, or the run has no such intervals.
     """
     for member in predictor.members:
         check_passes(member.model, draws, over)
+    predictor.check_trust(interval, neighbours)
+    task, spread = predictor.task, predictor.has_spread(draws)
+    trust = Beside(interval, neighbours or (interval is not None and predictor.calibration.known is not None))
 
     def ask(graphs: GraphBatch) -> Answered:
-        return Answered(*predictor.predict_graphs(graphs, draws, over))
+        answer = predictor.answers(graphs, draws, over, None, trust.interval, trust.neighbours)
+        return Answered(answer.mean, answer.std, answer.trust)
 
-    spread = draws * len(predictor.members) > 1
-    options = ("predict", draws, over)
-    return Question(ask, predictor.spec.level, predictor.task.out_dim, np.float64, spread, options)
+    options = ("predict", draws, over, *((interval, trust.neighbours) if trust.neighbours or interval else ()))
+    return Question(ask, predictor.spec.level, task.width, np.float64, spread, options, trust)
 
 
 def prediction_sheet(predictor: Predictor, question: Question, head: tuple[str, ...]) -> PredictionSheet:
     """The CSV of predictions whose rows begin with the columns of ``head``."""
     task = predictor.task
-    names = outputs.unused([*outputs.columns(task, question.has_spread), "reason"], head)
-    return PredictionSheet(head, tuple(names), task.classes)
+    columns = [*outputs.columns(task, question.has_spread), *question.beside.names(task), "reason"]
+    return PredictionSheet(head, tuple(outputs.unused(columns, head)), task.classes)
 
 
 def embed_file(
@@ -275,10 +295,15 @@ def _graph_source(predictor: Predictor, source: Path, level: Level) -> Source:
         if 0 not in done:
             yield graph_chunk(0, found.graphs, found.lines.numpy(), found.rejected, level, named)
 
-    head = ("graph",) if level == "graph" else ("graph", level)
     rows = found.graphs.level_rows(level).total + len(found.rejected)
     return Source(
-        source, head, source_checksum(source), rows, chunks, lambda: found.graphs.select([0]), featurised=False
+        source,
+        graph_head(level),
+        source_checksum(source),
+        rows,
+        chunks,
+        lambda: found.graphs.select([0]),
+        featurised=False,
     )
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.data import engines
+from tokengt.data.links import LINK_ENDS
 from tokengt.data.prepare import rdkit_version
 from tokengt.data.shards import (
     ShardArrays,
@@ -203,7 +204,14 @@ def recipe_of(predictor: Predictor, table: Table, smiles: str | None) -> ShardRe
     spec = predictor.spec
     if spec.molecules is None:
         raise ValueError(f"{table.path} is a table of molecules, but this run was trained on other graphs")
-    return ShardRecipe.to_predict(table, spec.molecules, spec.descriptors.names, spec.text_column, smiles)
+    named = spec.descriptors.columns
+    return ShardRecipe.to_predict(table, spec.molecules, named, spec.text_column, smiles)
+
+
+def graph_head(level: Level) -> tuple[str, ...]:
+    """The columns that say which row of a graph it is: its number, and those of its node, edge or two nodes."""
+    inside: dict[Level, tuple[str, ...]] = {"graph": (), "link": LINK_ENDS}
+    return ("graph", *inside.get(level, (level,)))
 
 
 def graph_chunk(
@@ -214,7 +222,7 @@ def graph_chunk(
     level: Level,
     named: Callable[[int, str], str] = lambda _, reason: reason,
 ) -> Chunk:
-    """A chunk of graphs that are there already: one row per graph, node or edge, and one per graph that is rejected.
+    """A chunk of graphs that are there already: one row per graph, node, edge or link, and one per rejected graph.
 
     Rows are in the order of ``lines``, which number the graphs in their source; where these do not ascend, because they
     are of several files, rejected graphs come last. ``named`` completes the reason why the model refuses a graph.
@@ -222,7 +230,10 @@ def graph_chunk(
     rows = graphs.level_rows(level)
     owners = rows.ids.cpu().numpy()
     front = lines[owners][:, None]
-    if level != "graph":
+    if level == "link":
+        assert graphs.link_numbers is not None
+        front = np.concatenate([front, graphs.link_numbers.local.cpu().numpy().T.astype(np.int64)], 1)
+    elif level != "graph":
         front = np.concatenate([front, rows.positions.cpu().numpy()[:, None]], 1)
     blank = np.full((len(rejected), front.shape[1]), -1, dtype=np.int64)
     blank[:, 0] = [line for line, _ in rejected]

@@ -68,7 +68,7 @@ def single_graph(
         found = _from_content(predictor, given)
     else:
         graph = as_floats(as_batch(_from_networkx(predictor, given)), predictor.spec.model.float_features)
-        found = Single(graph, f"a {type(given).__name__}")
+        found = Single(graph, _kind_of(given))
     if len(found.graph) != 1:
         raise ValueError(f"{found.source} holds {len(found.graph)} graphs; expected one")
     return with_descriptors(predictor, found, descriptors)
@@ -172,21 +172,31 @@ def _from_networkx(predictor: Predictor, given: Any) -> Any:
     return from_networkx(given, names.nodes or None, names.edges or None) if names else from_networkx(given)
 
 
+def _kind_of(given: Any) -> str:
+    """What a graph in memory is called."""
+    library = type(given).__module__.partition(".")[0]
+    return {"torch_geometric": "a PyG graph", "networkx": "a NetworkX graph"}.get(library, f"a {type(given).__name__}")
+
+
 def with_descriptors(predictor: Predictor, single: Single, values: Sequence[float] | None) -> Single:
     """The same graph with the extra numbers that the run was trained with; those of a table's row are there already.
 
     Raises:
         ValueError: one sentence: how many were expected.
     """
-    names = predictor.spec.descriptors.names
-    if values is None and (single.graph.graph_features is not None or not names):
+    names, features = predictor.spec.descriptors.columns, single.graph.graph_features
+    built_in = len(predictor.spec.descriptors.names) - len(names)
+    if values is None and (not names or (features is not None and features.shape[1] > built_in)):
         return single
     if values is None or len(values) != len(names):
         raise ValueError(
             f"this run was trained with descriptors; expected {len(names)} numbers ({', '.join(names) or 'none'}), got "
             f"{0 if values is None else len(values)}"
         )
-    return replace(single, graph=single.graph.with_graph_features(torch.tensor([list(values)], dtype=torch.float32)))
+    given = torch.tensor([list(values)], dtype=torch.float32)
+    # What is worked out from the molecule follows what is given.
+    own = [] if features is None or not built_in else [features[:, -built_in:].float()]
+    return replace(single, graph=single.graph.with_graph_features(torch.cat([given, *own], 1)))
 
 
 def _short(text: Any) -> str:

@@ -26,7 +26,7 @@ from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
 from tokengt.workflow import rows as all_rows
 from tokengt.workflow.inputs import as_floats
-from tokengt.workflow.rows import Chunks, Source, graph_chunk
+from tokengt.workflow.rows import Chunks, Source, graph_chunk, graph_head
 
 # Nodes and edges of a chunk: graphs far larger than molecules come fewer at a time.
 _LARGEST_CHUNK = 1 << 22
@@ -50,13 +50,17 @@ def store_source(predictor: Predictor, store: Store, level: Level, shown: bool) 
         ValueError: the store holds other molecules, descriptors or features than the run was trained on.
     """
     check_alike(store, predictor.spec)
+    if level == "link" and store.manifest.level != level:
+        raise ValueError(
+            f"{store.folder or store.manifest.source.name} names no pairs of nodes; expected a store of links"
+        )
     rejected = rejected_of(store, shown)
     cuts = cuts_of(store, rejected)
     texts = store.each_text is not None and level == "graph"
     if texts:
         head: tuple[str, ...] = ("line", store.manifest.columns.get("smiles") or "smiles")
     else:
-        head = ("graph",) if level == "graph" else ("graph", level)
+        head = graph_head(level)
 
     def chunks(done: Collection[int]) -> Chunks:
         for cut in cuts:

@@ -107,6 +107,7 @@ def summarise_run(
         ValueError: one sentence: what cannot be read, or has no label to compare with.
     """
     predictor, folder = Predictor.load(run, device, max_atoms=max_atoms), find_run(run)
+    predictor.refuse_links("explain")
     for member in predictor.members:
         check_passes(member.model, draws, over)
     say_if_hidden(data, not quiet)

@@ -160,7 +160,7 @@ class MessagePassing(GraphModel):
         self.layers = nn.ModuleList([Layer(config, last=place == last) for place in range(config.num_layers)])
         exchanges = last if config.virtual_node else 0
         self.exchanges = nn.ModuleList([VirtualNode(dim, config.hidden, config.dropout) for _ in range(exchanges)])
-        self.head = nn.Linear(dim * (2 if config.level == "edge" else 1), config.out_dim)
+        self.head = nn.Linear(config.row_width, config.out_dim)
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 nn.init.xavier_uniform_(module.weight)

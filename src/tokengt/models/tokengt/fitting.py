@@ -6,7 +6,7 @@ import torch
 
 from tokengt.batch import GraphBatch
 from tokengt.data.store import Store
-from tokengt.level import Level
+from tokengt.models.common import is_symmetric_task
 from tokengt.models.features import spec_of
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds
@@ -43,7 +43,11 @@ def fit_tokens(wanted: TokensConfig, data: Store) -> TokensConfig:
 
 
 def fit_identifiers(wanted: IdentifierConfig, data: Store) -> IdentifierConfig:
-    """Fixed signs when all nodes are in one graph: a model could not recognise them under changing signs."""
+    """Fixed signs when all nodes are in one graph: a model could not recognise them under changing signs.
+
+    Of links they change all the same: what a model reads of the graph differs with the links that it is asked about,
+    and so do its eigenvectors.
+    """
     return replace(wanted, sign_flip=False) if _one_graph(data) and isinstance(wanted, LaplacianIds) else wanted
 
 
@@ -53,13 +57,14 @@ def fit_structure(wanted: StructureConfig, data: Store) -> StructureConfig:
 
 
 def _one_graph(data: Store) -> bool:
-    return len(data) == 1 and data.manifest.level != "graph"
+    return len(data) == 1 and data.manifest.level not in ("graph", "link")
 
 
-def fit_head(wanted: HeadConfig, level: Level, out_dim: int) -> HeadConfig:
-    """The head for this level; settings that only another level has go back to their defaults."""
+def fit_head(wanted: HeadConfig, data: Store, out_dim: int) -> HeadConfig:
+    """The head for the level of the labels; settings that only another level has go back to their defaults."""
+    level = data.manifest.level
     readout = wanted.readout if level == "graph" else "token"
-    return replace(wanted, level=level, out_dim=out_dim, readout=readout, symmetric=True)
+    return replace(wanted, level=level, out_dim=out_dim, readout=readout, symmetric=is_symmetric_task(data))
 
 
 def is_symmetric(graphs: GraphBatch, chunk: int = 4096) -> bool:

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
+from tokengt.level import Level
+from tokengt.models.common import check_symmetric, pair_rows, row_states
 from tokengt.models.tokengt.token_batch import TokenBatch
 from tokengt.tracing import eager_only
 from tokengt.validation import INTEGERS
@@ -29,7 +31,7 @@ class HeadConfig:
         activation: between the layers of the MLP of ``hidden`` only; ``mlp`` keeps its GELU.
     """
 
-    level: Literal["graph", "node", "edge", "link"] = "graph"
+    level: Level = "graph"
     out_dim: int = 1
     readout: Literal["token", "sum"] = "token"
     mlp: bool = False
@@ -38,7 +40,7 @@ class HeadConfig:
     activation: Literal["gelu", "relu"] = "gelu"
 
     def __post_init__(self) -> None:
-        if self.level not in ("graph", "node", "edge", "link"):
+        if self.level not in get_args(Level):
             raise ValueError(f"head level is {self.level!r}; expected 'graph', 'node', 'edge' or 'link'")
         if self.readout not in ("token", "sum"):
             raise ValueError(f"readout is {self.readout!r}; expected 'token' or 'sum'")
@@ -53,8 +55,7 @@ class HeadConfig:
         # A setting without effect is refused, so that a config never says what the model does not do.
         if self.level != "graph" and self.readout != "token":
             raise ValueError(f"readout {self.readout!r} is for heads of level 'graph'; this one's is {self.level!r}")
-        if self.level != "link" and not self.symmetric:
-            raise ValueError(f"symmetric=False is for heads of level 'link'; this one's is {self.level!r}")
+        check_symmetric(self.level, self.symmetric)
         if self.activation != "gelu" and not self.hidden:
             raise ValueError(
                 f"activation {self.activation!r} is for a head with hidden layers; give hidden, or leave it"
@@ -67,7 +68,7 @@ class Head(nn.Module):
     def __init__(self, dim: int, config: HeadConfig) -> None:
         super().__init__()
         self.config = config
-        width = dim if config.level != "link" else (2 if config.symmetric else 3) * dim
+        width = (1 if config.level == "edge" else row_states(config.level, config.symmetric)) * dim
         if config.mlp:
             self.project: nn.Module = nn.Sequential(
                 nn.Linear(width, dim), nn.GELU(), nn.LayerNorm(dim), nn.Linear(dim, config.out_dim)
@@ -90,20 +91,20 @@ class Head(nn.Module):
     def forward(
         self, read: Float[Tensor, "rows dim"], batch: GraphBatch, pairs: Tensor | None = None
     ) -> Float[Tensor, "_ out"]:
-        """Predict from the encoded tokens at :meth:`rows`, or from what :meth:`read` makes of all."""
-        if (pairs is None) == (self.config.level == "link"):
-            needs = "needs" if self.config.level == "link" else "takes no"
-            raise ValueError(f"a head of level {self.config.level!r} {needs} pairs")
-        out: Tensor = self.project(read if pairs is None else self._pairs(read, batch, pairs))
-        return out
+        """Predict from the encoded tokens at :meth:`rows`, or from what :meth:`read` makes of all.
 
-    def _pairs(self, nodes: Tensor, batch: GraphBatch, pairs: Tensor) -> Tensor:
-        check_pairs(pairs, batch)
-        pairs = pairs.long()
-        first, second = nodes.index_select(0, pairs[0]), nodes.index_select(0, pairs[1])
-        if self.config.symmetric:
-            return torch.cat([first + second, first * second], 1)
-        return torch.cat([first, second, first * second], 1)
+        A head of links answers about ``pairs``, or by itself about those that come with the batch.
+        """
+        if self.config.level != "link":
+            if pairs is not None:
+                raise ValueError(f"a head of level {self.config.level!r} takes no pairs")
+        elif pairs is None:
+            read = pair_rows(read, batch.link_index, symmetric=self.config.symmetric)
+        else:
+            check_pairs(pairs, batch)
+            read = pair_rows(read, pairs.long(), symmetric=self.config.symmetric)
+        out: Tensor = self.project(read)
+        return out
 
 
 def _plain_mlp(widths: tuple[int, ...], activation: str) -> nn.Sequential:

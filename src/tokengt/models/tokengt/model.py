@@ -82,12 +82,15 @@ class TokenGTConfig(ModelConfig):
             raise ValueError(f"sparse_basis is {self.sparse_basis!r}; expected 'nodes' or 'both'")
 
     def fit(self, data: Store, out_dim: int) -> "TokenGTConfig":
+        # Whether nodes are joined is told by their neighbours' features too, which come to a node through its edges.
+        residual = self.encoder.sparse_basis_residual
         return replace(
             self,
             tokens=fit_tokens(self.tokens, data),
             identifiers=fit_identifiers(self.identifiers, data),
             structure=fit_structure(self.structure, data),
-            head=fit_head(self.head, data.manifest.level, out_dim),
+            head=fit_head(self.head, data, out_dim),
+            sparse_basis="both" if data.manifest.level == "link" and residual else self.sparse_basis,
             # Weights that are trained are not those that the domain was worked out for.
             domain=None,
         )
@@ -95,7 +98,8 @@ class TokenGTConfig(ModelConfig):
     def refit(self, data: Store, out_dim: int) -> "TokenGTConfig":
         """A trained model keeps its own tokens, to which only the descriptors of the new data are added."""
         descriptors = FeatureSpec.of(data.graphs.graph_features)
-        return replace(self.fit(data, out_dim), tokens=replace(self.tokens, graph_features=descriptors))
+        tokens = replace(self.tokens, graph_features=descriptors)
+        return replace(self.fit(data, out_dim), tokens=tokens, sparse_basis=self.sparse_basis)
 
     @property
     def num_descriptors(self) -> int:
@@ -175,7 +179,7 @@ class TokenGT(Model):
     """Tokenized Graph Transformer (Kim et al., NeurIPS 2022).
 
     ``model(batch)`` takes a :class:`GraphBatch`, a :class:`Graph`, a list of graphs, or a PyG ``Data`` / ``Batch`` as
-    it is, and returns [graphs, out], [nodes, out] or [edges, out] by head.
+    it is, and returns [graphs, out], [nodes, out], [edges, out] or [links, out] by head.
     """
 
     config: TokenGTConfig
@@ -217,7 +221,7 @@ class TokenGT(Model):
             node_ids: [all nodes, id_dim] identifiers to use instead of the model's own.
             generator: source of identifier draws; without one, training draws from torch's global generator and
                 evaluation keys its draws by each graph, so that the same graph gives the same prediction.
-            pairs: link head only: node numbers in the packed batch.
+            pairs: link head only: node numbers in the packed batch; by itself the pairs that come with the batch.
             draw: which keyed draw to use at evaluation.
         """
         packed = as_batch(batch)

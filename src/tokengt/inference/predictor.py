@@ -1,7 +1,7 @@
 """A trained run, ready to predict: the same input gives the same prediction, alone or in any batch."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,74 +14,26 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.data.batching import evaluation_batches, tokens_predicted_at_once
 from tokengt.data.datasets import find_run
+from tokengt.inference.answers import Answer, Predictions, scattered
+from tokengt.inference.trained import Passes, Trained, restored, scaled
 from tokengt.interop.molecules import TextKind, pack_molecules
 from tokengt.interop.pyg import as_batch
 from tokengt.interop.smiles import batch_of_molecules
 from tokengt.level import Level
-from tokengt.models.contract import Model, ModelConfig
-from tokengt.models.own import OwnConfig, as_model, copy_of
-from tokengt.models.passes import Over, Prediction, check_passes, run_passes, summarise
-from tokengt.models.pretrained import CONFIG, WEIGHTS, read_weights, restore
+from tokengt.links import without_edges_of
+from tokengt.models.passes import Over, Prediction, check_passes
+from tokengt.models.pretrained import WEIGHTS
 from tokengt.sparse import SparseRows
-from tokengt.structure.facts import with_facts
+from tokengt.training.calibrating import describe
+from tokengt.training.calibration import Calibration, Trust, read_calibration
+from tokengt.training.neighbours import Described
 from tokengt.training.processes import Device, DeviceConfig
-from tokengt.training.spec import Descriptors, RunSpec, read_members
+from tokengt.training.spec import RunSpec, calibration_of, read_members
 from tokengt.training.tasks import Task
 
 # The square of anything larger, times a weight, overflows float32; a layer norm would then make zeros of it, and a
 # prediction that depends on nothing.
 _LARGEST_INPUT = 1e15
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Predictions of many inputs, in order; to NumPy and to loops it is the array ``mean``.
-
-    ``mean`` [rows, targets or classes] holds natural units or probabilities, NaN for an input that could not be read
-    or for which the model gives no finite number. ``std`` is the standard deviation over draws and models, None where
-    there is a single pass. A *draw* is one pass with its own random choices (:mod:`tokengt.models.passes`).
-    ``problems`` says of every row of NaN why it is so, by its place.
-    """
-
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64] | None
-    problems: dict[int, str]
-
-    def __len__(self) -> int:
-        return len(self.mean)
-
-    def __getitem__(self, place: Any) -> Any:
-        return self.mean[place]
-
-    def __iter__(self) -> Iterator[NDArray[np.float64]]:
-        return iter(self.mean)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self.mean, dtype=dtype, copy=copy)
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """One trained model, with the scaling it was trained with."""
-
-    model: Model
-    task: Task
-    descriptors: Descriptors
-
-    def passes(
-        self, batch: GraphBatch, draws: int, over: Over, node_ids: Float[Tensor, "nodes id_dim"] | None = None
-    ) -> list[Float[Tensor, "rows out"]]:
-        """Predictions of every draw: the same numbers every time they are asked for, NaN where an output is not finite.
-
-        The outputs are looked at, because the probability of an infinite one is a finite 1.
-        """
-        batch = with_facts(batch, self.model.config.facts())
-        given = {} if node_ids is None else {"node_ids": node_ids}
-        outputs = run_passes(self.model, draws, over, lambda draw: self.model(batch, draw=draw, **given))
-        return [_finite(output, self.task.predictions(output)).cpu() for output in outputs]
-
-    def embed(self, batch: GraphBatch) -> Float[Tensor, "graphs width"]:
-        return self.model.embed(with_facts(batch, self.model.config.facts())).float().cpu()
 
 
 class Predictor:
@@ -91,10 +43,18 @@ class Predictor:
         spec: what the run was made with.
         members: its models, with the scaling each was trained with.
         device: where the models are.
+        calibration: what its validation part said about its predictions.
     """
 
-    def __init__(self, spec: RunSpec, members: Sequence[Trained], device: torch.device) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        members: Sequence[Trained],
+        device: torch.device,
+        calibration: Calibration | None = None,
+    ) -> None:
         self.spec, self.members, self.device = spec, members, device
+        self.calibration = calibration or Calibration()
 
     @classmethod
     def load(
@@ -112,7 +72,9 @@ class Predictor:
         Raises:
             ValueError: one sentence: the folder holds no finished run, or not as it was written.
         """
-        spec, homes = read_members(find_run(folder))
+        home = find_run(folder)
+        spec, homes = read_members(home)
+        calibration = read_calibration(home, *calibration_of(home))
         if max_atoms is not None and spec.molecules is not None:
             spec = replace(spec, molecules=replace(spec.molecules, max_atoms=max_atoms))
         where = torch.device(DeviceConfig(device).resolved)
@@ -122,12 +84,17 @@ class Predictor:
                 raise ValueError(
                     f"{home} is not trained to the end; go on with it (resume=True in Python, --resume in the command)"
                 )
-            members.append(Trained(_restored(home, own.model, model, where), own.task, own.descriptors))
-        return cls(spec, members, where)
+            members.append(Trained(restored(home, own.model, model, where), own.task, own.descriptors))
+        return cls(spec, members, where, calibration)
 
     @property
     def task(self) -> Task:
         return self.spec.task
+
+    def refuse_links(self, what: str) -> None:
+        """One sentence where this run predicts links, which ``what`` has no way to ask about."""
+        if self.spec.level == "link":
+            raise ValueError(f"this run predicts links, and {what} knows graphs, nodes and edges alone; use predict")
 
     def predict(
         self,
@@ -137,6 +104,8 @@ class Predictor:
         draws: int = 1,
         over: Over = "identifiers",
         node_ids: Float[Tensor, "nodes id_dim"] | None = None,
+        interval: float | None = None,
+        neighbours: bool = False,
     ) -> Predictions:
         """Predictions of SMILES, or of graphs as a model takes them (PyG data, Graphs, a GraphBatch).
 
@@ -147,20 +116,20 @@ class Predictor:
                 the same numbers every time.
             over: what differs between draws: "identifiers" (signs or random draws) or "dropout".
             node_ids: identifiers to use instead of the model's own, for all nodes of the inputs that can be read.
+            interval: of numbers: the share of labels that ``low`` to ``high`` is to hold, such as 0.9.
+            neighbours: say how near the training data is; an interval brings this along.
         """
         graphs, kept, count, problems = self._read(inputs, descriptors)
-        mean, std = self.predict_graphs(graphs, draws, over, node_ids)
-        unpredicted = self.reasons(graphs, mean)
-        if self.spec.level != "graph":
-            return Predictions(mean.numpy(), None if std is None else std.numpy(), unpredicted)
-        problems |= {int(kept[row]): reason for row, reason in unpredicted.items()}
-        deviations = None if std is None else _scattered(std, kept, count)
-        return Predictions(_scattered(mean, kept, count), deviations, problems)
+        answer = self.answers(graphs, draws, over, node_ids, interval, neighbours)
+        unpredicted = self.reasons(graphs, answer.mean)
+        places, count = (kept, count) if self.spec.level == "graph" else (np.arange(len(answer.mean)), len(answer.mean))
+        problems |= {int(places[row]): reason for row, reason in unpredicted.items()}
+        return Predictions.of(answer, places, count, problems)
 
     def embed(self, inputs: Any, *, descriptors: Any = None) -> NDArray[np.float64]:
         """A vector [inputs, width] for each input of :meth:`predict`, NaN where that has no prediction either."""
         graphs, kept, count, _ = self._read(inputs, descriptors)
-        return _scattered(self.embed_graphs(graphs), kept, count)
+        return scattered(self.embed_graphs(graphs).numpy(), kept, count)
 
     def _read(self, inputs: Any, descriptors: Any) -> tuple[GraphBatch, NDArray[np.int64], int, dict[int, str]]:
         """Inputs as graphs, the places of those that could be read, the number of inputs, and the others' problems."""
@@ -171,8 +140,11 @@ class Predictor:
         else:
             graphs, problems = as_batch(inputs), {}
             count, kept = len(graphs), np.arange(len(graphs))
-        if descriptors is not None or self.spec.descriptors.names:
-            graphs = graphs.with_graph_features(self._descriptors(descriptors, count)[torch.from_numpy(kept)])
+        if descriptors is not None or self.spec.descriptors.columns:
+            given = self._descriptors(descriptors, count)[torch.from_numpy(kept)]
+            # What is worked out from the molecule follows what is given.
+            own = [] if graphs.graph_features is None else [graphs.graph_features.float()]
+            graphs = graphs.with_graph_features(torch.cat([given, *own], 1))
         return graphs, kept, count, problems
 
     def read_texts(
@@ -192,36 +164,90 @@ class Predictor:
         over: Over = "identifiers",
         node_ids: Float[Tensor, "nodes id_dim"] | None = None,
     ) -> Prediction:
-        """Prediction and standard deviation of every row (graph, node or edge).
+        """Prediction and standard deviation of every row (graph, node, edge or link).
 
         ``graph_features`` are descriptors as measured: each model scales them as it was trained. The prediction is the
-        mean over all draws of all models; a single pass has no standard deviation. A row for which some model gives no
-        finite number is NaN, and :meth:`reasons` says so.
+        mean over all draws of all models; a single pass has no standard deviation unless the model tells its own. A row
+        for which some model gives no finite number is NaN, and :meth:`reasons` says so. Of links, no edge between the
+        nodes of a pair that is asked about is read, as in training.
         """
+        answer = self.answers(graphs, draws, over, node_ids)
+        return Prediction(answer.mean, answer.std)
+
+    def answers(
+        self,
+        graphs: GraphBatch,
+        draws: int = 1,
+        over: Over = "identifiers",
+        node_ids: Float[Tensor, "nodes id_dim"] | None = None,
+        interval: float | None = None,
+        neighbours: bool = False,
+    ) -> "Answer":
+        """:meth:`predict_graphs`, with how far its predictions can be trusted where that is asked for.
+
+        Raises:
+            ValueError: one sentence: the run cannot tell it.
+        """
+        self.check_trust(interval, neighbours)
         for member in self.members:
             check_passes(member.model, draws, over, given_ids=node_ids is not None)
         if node_ids is not None and len(node_ids) != graphs.num_nodes:
             raise ValueError(f"node_ids has {len(node_ids)} rows; expected {graphs.num_nodes}, one per node")
+        if self.spec.level == "link":
+            graphs = without_edges_of(graphs)
         rows = graphs.level_rows(self.spec.level)
-        mean = torch.full((rows.total, self.task.out_dim), torch.nan, dtype=torch.float64)
-        std = torch.full_like(mean, torch.nan) if draws * len(self.members) > 1 else None
-        inputs = [_scaled(graphs, member.descriptors) for member in self.members]
+        mean = torch.full((rows.total, self.task.width), torch.nan, dtype=torch.float64)
+        std, spread = (torch.full_like(mean, torch.nan) for _ in range(2))
+        inputs = [scaled(graphs, member.descriptors) for member in self.members]
         for places in self.batches(graphs):
             index, _ = rows.take(places)
-            passes = []
             own_ids = None if node_ids is None else node_ids[graphs.nodes.take(places)[0]].to(self.device)
-            for member, own in zip(self.members, inputs, strict=True):
-                passes += member.passes(own.select(places).to(self.device), draws, over, own_ids)
-            summary = summarise(passes)
+            summary, between = Passes.summarised(
+                [
+                    member.passes(own.select(places).to(self.device), draws, over, own_ids)
+                    for member, own in zip(self.members, inputs, strict=True)
+                ]
+            )
             mean[index] = summary.mean
-            if std is not None and summary.std is not None:
-                std[index] = summary.std
+            for table, values in ((std, summary.std), (spread, between)):
+                if values is not None:
+                    table[index] = values
         lost = _overflowing(inputs)[rows.ids.cpu()] | ~torch.isfinite(mean).all(1)
-        lost = lost if std is None else lost | ~torch.isfinite(std).all(1)
-        mean[lost] = torch.nan
-        if std is not None:
-            std[lost] = torch.nan
-        return Prediction(mean, std)
+        lost = lost | ~torch.isfinite(std).all(1) if self.has_spread(draws) else lost
+        for table in (mean, std, spread):
+            table[lost] = torch.nan
+        trust = Trust()
+        if interval is not None or neighbours:
+            described = self._described(graphs) if self.calibration.known is not None else None
+            trust = self.calibration.trust(self.task, mean.numpy(), described, spread.numpy(), interval)
+        mean = torch.from_numpy(self.calibration.probabilities(mean.numpy()))
+        return Answer(mean, std if self.has_spread(draws) else None, trust)
+
+    def readable(self, output: Float[Tensor, "rows out"], member: Trained) -> Float[Tensor, "rows width"]:
+        """One model's outputs as :meth:`predict` would give them if there were no other; gradients flow through it."""
+        values, chances = member.task.readable(output), self.calibration.chances
+        return values if chances is None else chances.readable(values)
+
+    def has_spread(self, draws: int) -> bool:
+        """Whether predictions have a standard deviation: there are several passes, or the models tell their own."""
+        own = any(self.task.variances(torch.zeros(1, member.task.out_dim)) is not None for member in self.members)
+        return own or draws * len(self.members) > 1
+
+    def check_trust(self, interval: float | None, neighbours: bool) -> None:
+        """Refuse what this run cannot tell of its predictions, in one sentence."""
+        if interval is not None:
+            self.calibration.check_interval(self.task, interval)
+        if neighbours and self.calibration.known is None:
+            raise ValueError(
+                "this run does not say how near its training data is: it predicts nodes or edges, its graphs have no "
+                "categories and its model no vectors, or an earlier version trained it"
+            )
+
+    def _described(self, graphs: GraphBatch) -> Described:
+        """Graphs as they are compared with those of training, as the first model sees them."""
+        first = self.members[0]
+        molecules = self.spec.molecules is not None
+        return describe(first.model, scaled(graphs, first.descriptors), self.device, molecules)
 
     def reasons(
         self, graphs: GraphBatch, values: Float[Tensor, "rows out"], level: Level | None = None
@@ -251,7 +277,7 @@ class Predictor:
         """
         if not len(graphs):
             return torch.zeros(0, self.width)
-        inputs = [_scaled(graphs, member.descriptors) for member in self.members]
+        inputs = [scaled(graphs, member.descriptors) for member in self.members]
         batches, vectors = self.batches(graphs), []
         for places in batches:
             parts = [
@@ -276,7 +302,7 @@ class Predictor:
         return evaluation_batches(torch.arange(len(graphs)), costs, tokens_predicted_at_once(self.device))
 
     def _descriptors(self, values: Any, count: int) -> Float[Tensor, "rows columns"]:
-        names = self.spec.descriptors.names
+        names = self.spec.descriptors.columns
         expected = f"{count} rows of {len(names)} numbers ({', '.join(names) or 'this run has no descriptors'})"
         if values is None:
             raise ValueError(f"this run was trained with descriptors; expected {expected}")
@@ -297,28 +323,6 @@ def load(
     return Predictor.load(folder, device, model, max_atoms)
 
 
-def _restored(home: Path, config: ModelConfig, given: nn.Module | None, device: torch.device) -> Model:
-    """The trained model of a folder: built from its config, or a copy of the caller's own module with its weights."""
-    if given is None:
-        return _in_fast_numbers(restore(config.build, read_weights(home), home, device), device)
-    own = as_model(given)
-    if isinstance(own.config, OwnConfig) and isinstance(config, OwnConfig) and own.config != config:
-        same = own.config.name == config.name
-        what = f"your {config.name} is built with other layers" if same else f"model is a {own.config.name}"
-        raise ValueError(f"{home} was trained with a {config.name}; {what}; expected one like that which was trained")
-    if own.config.kind != config.kind:
-        raise ValueError(
-            f"{home / CONFIG} describes a model of kind {config.kind!r}; leave out model=: it can be built"
-        )
-    return _in_fast_numbers(restore(lambda: copy_of(own, None), read_weights(home), home, device), device)
-
-
-def _in_fast_numbers(model: Model, device: torch.device) -> Model:
-    """On a CPU, which multiplies half precision slowly, the same weights in float32."""
-    half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model.parameters())
-    return model.float() if half and device.type == "cpu" else model
-
-
 def _texts(inputs: Any) -> list[Any] | None:
     """A list of texts, whatever it came as (one text, a pandas Series, a NumPy array); None for graphs."""
     if isinstance(inputs, str):
@@ -328,17 +332,6 @@ def _texts(inputs: Any) -> list[Any] | None:
     if not isinstance(inputs, (list, tuple)):
         return None
     return list(inputs) if not inputs or any(isinstance(each, str) for each in inputs) else None
-
-
-def _scaled(graphs: GraphBatch, descriptors: Descriptors) -> GraphBatch:
-    if graphs.graph_features is None or not descriptors.mean:
-        return graphs
-    return graphs.with_graph_features(descriptors.scaled(graphs.graph_features))
-
-
-def _finite(output: Float[Tensor, "rows out"], values: Float[Tensor, "rows out"]) -> Float[Tensor, "rows out"]:
-    """The values of rows whose outputs are finite, NaN elsewhere."""
-    return torch.where(torch.isfinite(output).all(1, keepdim=True), values, torch.nan)
 
 
 def _overflowing(inputs: Sequence[GraphBatch]) -> Bool[Tensor, " graphs"]:
@@ -362,10 +355,3 @@ def _too_large(features: Float[Tensor, "rows _"] | SparseRows) -> Bool[Tensor, "
         return ~(features.abs() <= _LARGEST_INPUT).all(1)
     wrong = ~(features.values.abs() <= _LARGEST_INPUT)
     return torch.zeros(len(features), dtype=torch.bool).index_fill(0, features.entries.ids[wrong].cpu(), True)
-
-
-def _scattered(values: Float[Tensor, "kept out"], kept: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """Rows at their places among all inputs, NaN elsewhere."""
-    out = np.full((count, values.shape[1]), np.nan)
-    out[kept] = values.numpy()
-    return out

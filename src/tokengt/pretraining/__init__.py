@@ -1,0 +1,1 @@
+"""Molecules without a target to weights that fine-tuning begins with: what `tokengt pretrain` does."""
