@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from tokengt.experiments.admet.endpoints import ENDPOINTS
-from tokengt.experiments.admet.statistics import Difference, EndpointScores, mean_ranks, over_seeds, ranks, scored, wins
+from tokengt.experiments.admet.statistics import (
+    Difference,
+    EndpointScores,
+    mean_ranks,
+    often_measured,
+    over_seeds,
+    ranks,
+    scored,
+    wins,
+)
 from tokengt.workflow.comparing_statistics import Interval
 
 HERG, CACO = ENDPOINTS["herg"], ENDPOINTS["caco2_wang"]
@@ -28,6 +37,9 @@ def test_mean_ranks_are_over_the_endpoints_that_all_systems_have() -> None:
     }
     assert mean_ranks(means, ["a", "b"]) == ({"a": 1.75, "b": 1.25}, 2)
     assert mean_ranks(means, ["a", "c"]) == ({}, 0)
+    # Of four endpoints b has two numbers, which is half of them, and c none.
+    assert often_measured(means, ["a", "b", "c"]) == ["a", "b"]
+    assert often_measured({**means, ENDPOINTS["bbb_martins"]: {"a": 0.1}}, ["a", "b"]) == ["a"]
 
 
 def test_a_difference_counts_as_a_win_only_where_its_interval_does_not_hold_zero() -> None:

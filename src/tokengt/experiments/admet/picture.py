@@ -49,11 +49,14 @@ def _panel(panel: Any, results: Results, name: str, labelled: bool) -> None:
         colour = colours[place % len(colours)]
         if score.interval is not None:
             panel.plot([score.interval.low, score.interval.high], [place, place], color=colour, linewidth=1.6)
-        panel.plot(list(score.values.values()), [place] * len(score.values), ".", color=colour, markersize=3, alpha=0.5)
+        # Below the line of the mean, or they would be hidden by it.
+        seeds = list(score.values.values())
+        panel.plot(seeds, [place + 0.25] * len(seeds), ".", color=colour, markersize=3)
         panel.plot([score.mean], [place], "o", color=colour, markersize=5)
     panel.axvline(endpoint.minimol, color=GREY, linestyle="--", linewidth=1)
     panel.set_ylim(len(results.systems) - 0.5, -0.5)
     panel.set_yticks(list(places), list(map(label_of, results.systems)) if labelled else [""] * len(results.systems))
+    panel.locator_params(axis="x", nbins=5)
     panel.tick_params(labelsize=7)
     better = "more" if endpoint.higher_is_better else "less"
     panel.set_title(f"{name.replace('_carbonmangels', '')}\n{SHORT[endpoint.metric]}, {better} is better", fontsize=7.5)

@@ -198,7 +198,9 @@ def _ranks(results: Results) -> str:
             continue
         order = sorted(places, key=lambda system: places[system])
         told = ", ".join(f"{_label(system)} {places[system]:.2f}" for system in order)
-        sections.append(f"Among {among}, over the {count} endpoints on which all have a number: {told}.\n")
+        rest = [label_of(system) for system in results.systems if system not in places]
+        few = f" Not ranked, with a number on fewer than half of the endpoints: {', '.join(rest)}." if rest else ""
+        sections.append(f"Among {among}, over the {count} endpoints on which all have a number: {told}.{few}\n")
     return "\n".join(sections)
 
 

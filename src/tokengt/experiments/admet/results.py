@@ -12,7 +12,7 @@ from tokengt.experiments.admet.endpoints import ENDPOINTS, PUBLISHED, Endpoint
 from tokengt.experiments.admet.plan import SYSTEMS, TOKENGT, Plan, predictions_of, read_cell
 from tokengt.experiments.admet.reading import EndpointData
 from tokengt.experiments.admet.run import cells_of
-from tokengt.experiments.admet.statistics import EndpointScores, mean_ranks, scored, wins
+from tokengt.experiments.admet.statistics import EndpointScores, mean_ranks, often_measured, scored, wins
 from tokengt.training.metrics import Array
 
 
@@ -53,9 +53,13 @@ class Results:
         return found
 
     def ranks(self, published: bool) -> tuple[dict[str, float], int]:
-        """Mean ranks over the endpoints on which all systems have a number, and how many those are."""
-        names = (*self.systems, *((PUBLISHED,) if published else ()))
-        return mean_ranks(self.means(published), names)
+        """Mean ranks over the endpoints on which all ranked systems have a number, and how many those are.
+
+        Ranked are those with a number on at least half of the endpoints.
+        """
+        means = self.means(published)
+        names = often_measured(means, (*self.systems, *((PUBLISHED,) if published else ())))
+        return mean_ranks(means, names)
 
     def wins(self, first: str, second: str) -> dict[str, int]:
         return wins(self.scores, first, second)

@@ -104,6 +104,12 @@ def ranks(endpoint: Endpoint, means: Mapping[str, float]) -> dict[str, float]:
     return dict(zip(means, rankdata(values).tolist(), strict=True))
 
 
+def often_measured(means: Mapping[Endpoint, Mapping[str, float]], systems: Sequence[str]) -> list[str]:
+    """The systems with a number on at least half of the endpoints: one that has few would leave few to rank on."""
+    counts = {system: sum(math.isfinite(known.get(system, math.nan)) for known in means.values()) for system in systems}
+    return [system for system in systems if 2 * counts[system] >= len(means)]
+
+
 def mean_ranks(means: Mapping[Endpoint, Mapping[str, float]], systems: Sequence[str]) -> tuple[dict[str, float], int]:
     """The mean place of each system over the endpoints on which all of them have a number, and how many those are."""
     whole = {
