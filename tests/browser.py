@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 
@@ -20,20 +21,19 @@ _Opened = TypeVar("_Opened", bound=Opened)
 
 @contextmanager
 def opening(chromium: Any, kind: Callable[[Any], _Opened], seconds: float) -> Iterator[Callable[..., _Opened]]:
-    """A function that opens an address in a window of its own, at a width and in a colour scheme; closed at the end.
+    """A function that opens an address, at a width and in a colour scheme; what it opened is closed at the end.
 
     Args:
         chromium: the browser.
         kind: what the page is given as: :class:`Opened`, or one that knows the page.
         seconds: how long anything in the page may take.
     """
-    contexts = []
+    pages = []
 
     def opened(address: str, width: int = 1200, scheme: str = "light") -> _Opened:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        context.set_default_timeout(1000 * seconds)
-        found = kind(context.new_page())
+        found = kind(_window(chromium, width, scheme).new_page())
+        pages.append(found.page)
+        found.page.set_default_timeout(1000 * seconds)
         found.page.on("console", lambda message: found.complaints.append(message.text))
         found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
         found.page.on("dialog", lambda dialog: (found.complaints.append(dialog.message), dialog.dismiss()))
@@ -42,5 +42,11 @@ def opening(chromium: Any, kind: Callable[[Any], _Opened], seconds: float) -> It
         return found
 
     yield opened
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
+
+
+@cache
+def _window(chromium: Any, width: int, scheme: str) -> Any:
+    """Making one takes as long as drawing a page, so that tests share them."""
+    return chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)

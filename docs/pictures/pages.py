@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from browser import launched, make_small
-
 from tokengt.data.datasets import bundled
 from tokengt.workflow.reporting import explain_file
 from tokengt.workflow.summarising import summary_file
@@ -46,6 +44,7 @@ SHOTS = {
 
 def main() -> None:
     # Imported here, so that whoever reads the list of pictures needs no browser.
+    from browser import launched, make_small
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as name, sync_playwright() as session:
@@ -56,6 +55,7 @@ def main() -> None:
         browser = launched(session)
         for image, shot in SHOTS.items():
             take(browser, folder, shot, IMAGES / f"{image}.png")
+            make_small(IMAGES / f"{image}.png")
             print(IMAGES / f"{image}.png")
         browser.close()
 
@@ -73,7 +73,6 @@ def take(browser: Any, folder: Path, shot: Shot, file: Path) -> None:
         "height": last["y"] + last["height"] - first["y"] + 2 * margin,
     }
     page.screenshot(path=file, clip=area, full_page=True)
-    make_small(file)
     page.close()
 
 

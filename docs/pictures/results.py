@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from tokengt.experiments.asymptotics_picture import SIZE, draw_costs
 from tokengt.experiments.capacity_picture import draw_capacity
-from tokengt.experiments.faithfulness.picture import draw_faithfulness
+from tokengt.experiments.faithfulness import picture as faithfulness_picture
 from tokengt.experiments.tables import TableRow
 
 ROOT = Path(__file__).parents[2]
@@ -275,7 +275,9 @@ def capacity() -> Figure:
 
 
 def faithfulness() -> Figure:
-    figure: Figure = draw_faithfulness([TableRow(**row) for row in rows_of("results/faithfulness/table.json")])
+    figure = plt.figure(figsize=faithfulness_picture.SIZE, layout="constrained")
+    rows = [TableRow(**row) for row in rows_of("results/faithfulness/table.json")]
+    faithfulness_picture.draw_faithfulness(figure, rows)
     return figure
 
 

@@ -296,6 +296,15 @@ class GraphBatch:
     def with_graph_features(self, features: Float[Tensor, "graphs _"]) -> "GraphBatch":
         return replace(self, graph_features=features)
 
+    def with_links(self, links: Segments, index: Int[Tensor, "2 links"]) -> "GraphBatch":
+        """The same graphs, asked about these pairs of nodes: numbers count over the batch, run g is of graph g."""
+        return replace(self, link_numbers=LocalIndex(links, self.nodes, packed=index))
+
+    def with_own_links(self, links: Sequence[Int[Tensor, "2 _"]]) -> "GraphBatch":
+        """:meth:`with_links` of pairs graph by graph, whose numbers count inside each."""
+        entries = Segments.from_lengths(torch.tensor([own.shape[1] for own in links]), self.device)
+        return replace(self, link_numbers=LocalIndex(entries, self.nodes, local=torch.cat(list(links), 1)))
+
     def with_node_features(self, features: Shaped[Tensor, "nodes _"]) -> "GraphBatch":
         """The same graphs with other features of their nodes, such as some that are hidden.
 
@@ -307,15 +316,6 @@ class GraphBatch:
         if isinstance(known, CategoryBounds):
             facts[_bounds(name)] = known.moved({name: features})
         return replace(self, node_features=features, facts=facts)
-
-    def with_links(self, links: Segments, index: Int[Tensor, "2 links"]) -> "GraphBatch":
-        """The same graphs, asked about these pairs of nodes: numbers count over the batch, run g is of graph g."""
-        return replace(self, link_numbers=LocalIndex(links, self.nodes, packed=index))
-
-    def with_own_links(self, links: Sequence[Int[Tensor, "2 _"]]) -> "GraphBatch":
-        """:meth:`with_links` of pairs graph by graph, whose numbers count inside each."""
-        entries = Segments.from_lengths(torch.tensor([own.shape[1] for own in links]), self.device)
-        return replace(self, link_numbers=LocalIndex(entries, self.nodes, local=torch.cat(list(links), 1)))
 
     def _fact(self, name: str) -> Fact | None:
         fact = self.facts.get(name)

@@ -54,20 +54,24 @@ def memory() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def settled(before: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Resources once connections that were closed are gone, which takes the event loop a moment."""
+def grown(before: tuple[int, int, int]) -> list[int]:
+    """By how much each resource is more, once connections that were closed are gone: the event loop takes a moment."""
     deadline = time.monotonic() + 10
-    while (now := resources()) != before and time.monotonic() < deadline:
+    while True:
+        more = [max(0, now - then) for now, then in zip(resources(), before, strict=True)]
+        if not any(more) or time.monotonic() > deadline:
+            return more
         gc.collect()
         time.sleep(0.05)
-    return now
 
 
-def test_a_thousand_hostile_requests(server: Running) -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_thousand_hostile_requests(server: Running, every: int) -> None:
+    """All of them by ``pytest -m slow``, and one in five by default."""
     expected = server.post("/api/predict", {"smiles": ["CCO"]}).body
     assert server.post("/api/explain", {"smiles": "C"}).status == 200  # The process that explains is started now.
-    attacks = list(all_attacks())
-    assert len(attacks) >= 1000
+    attacks = list(all_attacks())[::every]
+    assert len(attacks) >= 1000 / every
     before = resources()
     statuses: Counter[int] = Counter()
     slowest = 0.0
@@ -87,16 +91,17 @@ def test_a_thousand_hostile_requests(server: Running) -> None:
             content = json.loads(answer.split(b"\r\n\r\n", 1)[1])
             assert set(content) == {"error", "field", "expected"}, name
     gc.collect()
-    assert settled(before) == before
+    assert grown(before) == [0, 0, 0]
     assert memory() - start < 60, "memory grows with requests"
     assert slowest < SECONDS
     # Those without any answer broke HTTP itself: none of them is more than a handful.
-    assert statuses[0] < 40, statuses
-    assert statuses[200] > 50
+    assert statuses[0] < 40 / every, statuses
+    assert statuses[200] > 50 / every
     assert server.post("/api/predict", {"smiles": ["CCO"]}).body == expected
 
 
-def test_schemathesis_finds_nothing(server: Running) -> None:
+@pytest.mark.parametrize("examples", [2, pytest.param(25, marks=pytest.mark.slow)])
+def test_schemathesis_finds_nothing(server: Running, examples: int) -> None:
     """Requests that fit the OpenAPI description, and ones that do not, each answered as the description says."""
     schemathesis = pytest.importorskip("schemathesis")
     from hypothesis import HealthCheck, Phase, given, settings
@@ -114,7 +119,7 @@ def test_schemathesis_finds_nothing(server: Running) -> None:
         asked[case.path] += 1
 
     quick = settings(
-        max_examples=4,
+        max_examples=examples,
         deadline=None,
         database=None,
         derandomize=True,
@@ -128,7 +133,7 @@ def test_schemathesis_finds_nothing(server: Running) -> None:
         )
         for mode in modes:
             quick(given(case=route.as_strategy(generation_mode=mode))(attack))()
-    assert asked["/api/predict"] >= 8
+    assert asked["/api/predict"] >= 2 * examples
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,7 @@ def serving(run: Path, *options: str) -> Iterator[Served]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_fifty_clients_are_answered_together_and_ctrl_c_finishes_what_is_in_flight(run: Path) -> None:
     with serving(run, "--limit", "rows=100") as served:
         served.load(4, 0.3)
@@ -85,7 +86,7 @@ def test_fifty_clients_are_answered_together_and_ctrl_c_finishes_what_is_in_flig
         assert fifty.answered >= 50
         requests, batches = (served.metric(f"tokengt_{name}") for name in ("batched_requests", "batch_rows_count"))
         assert requests / batches > 2
-        # By how much is measured by the slow test: other tests run beside this one.
+        # By how much is measured by the next test: others run beside this one.
         assert fifty.rate > one.rate
         # A request that is being answered when the server is stopped still gets its answer.
         with socket.create_connection(("127.0.0.1", served.port), 30) as connection:

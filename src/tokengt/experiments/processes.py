@@ -110,24 +110,6 @@ def stop(works: Sequence[Work[Job]]) -> None:
         work.problem()
 
 
-def worked_off(
-    jobs: Sequence[Job],
-    at_once: int,
-    begin: Callable[[Job], Work[Job]],
-    end: Callable[[Work[Job], int], None],
-) -> None:
-    """Do the jobs in their order, at most so many at a time; ``end`` is told of each, and how many are left."""
-    waiting, at_work = list(jobs), list[Work[Job]]()
-
-    def start() -> bool:
-        while waiting and len(at_work) < at_once:
-            at_work.append(begin(waiting.pop(0)))
-        return bool(waiting)
-
-    for work in as_ended(at_work, start):
-        end(work, len(waiting) + len(at_work))
-
-
 @contextmanager
 def side_by_side(at_once: int, device: str) -> Iterator[dict[str, str]]:
     """What is added to the environment of processes of which several work at once; nothing where it is one.

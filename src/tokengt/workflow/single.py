@@ -68,7 +68,7 @@ def single_graph(
         found = _from_content(predictor, given)
     else:
         graph = as_floats(as_batch(_from_networkx(predictor, given)), predictor.spec.model.float_features)
-        found = Single(graph, f"a {type(given).__name__}")
+        found = Single(graph, _kind_of(given))
     if len(found.graph) != 1:
         raise ValueError(f"{found.source} holds {len(found.graph)} graphs; expected one")
     return with_descriptors(predictor, found, descriptors)
@@ -170,6 +170,12 @@ def _from_networkx(predictor: Predictor, given: Any) -> Any:
         return given
     names = predictor.spec.attributes
     return from_networkx(given, names.nodes or None, names.edges or None) if names else from_networkx(given)
+
+
+def _kind_of(given: Any) -> str:
+    """What a graph in memory is called."""
+    library = type(given).__module__.partition(".")[0]
+    return {"torch_geometric": "a PyG graph", "networkx": "a NetworkX graph"}.get(library, f"a {type(given).__name__}")
 
 
 def with_descriptors(predictor: Predictor, single: Single, values: Sequence[float] | None) -> Single:

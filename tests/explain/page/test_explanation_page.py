@@ -196,8 +196,15 @@ def test_everything_is_reached_by_keys(home: Path, open_page: Open) -> None:
     assert opened.ask("tokengt.state().head") == 1
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1600])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (400, "dark"),
+        (1600, "light"),
+        pytest.param(400, "light", marks=pytest.mark.slow),
+        pytest.param(1600, "dark", marks=pytest.mark.slow),
+    ],
+)
 def test_it_is_readable_at_every_width_and_in_both_schemes(
     home: Path, open_page: Open, width: int, scheme: str
 ) -> None:

@@ -49,6 +49,7 @@ ODD = {
     "in pieces": graph(5, (0, 1), (1, 0), (3, 4)),
     "triangle": TRIANGLE,
 }
+MORE = ("no edges", "twice the same edge", "in pieces", "triangle")
 
 
 def data_of(page: str) -> dict:
@@ -60,7 +61,7 @@ def explained(model: torch.nn.Module, given: Graph, **more: object) -> Explanati
     return explain_graph(model, given, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", ["one node", "a loop", *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)])
 def test_odd_graphs_are_drawn(name: str, tmp_path: Path, open_page: Open) -> None:
     file = tmp_path / "page.html"
     file.write_text(render(explained(TokenGT(config()), ODD[name])), encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokengt.experiments.admet.plan import CELLS, AdmetConfig, Job, Plan
 from tokengt.experiments.admet.worker import order_of
 from tokengt.experiments.cells import Say, kept_cell, silent
-from tokengt.experiments.processes import Work, side_by_side, started, worked_off
+from tokengt.experiments.processes import Work, as_ended, side_by_side, started
 from tokengt.files import folder_lock, remove_empty
 from tokengt.training.processes import DeviceConfig
 
@@ -44,15 +44,25 @@ class Jobs:
         checksums = {each.name: plan.data(each.name).checksum for each in plan.endpoints}
         self.waiting = [job for job in plan.jobs() if self._left(job, checksums[job.endpoint])]
         self.total = len(self.waiting)
+        self.at_work: list[Work[Job]] = []
 
     def run(self) -> dict[str, str]:
         """A sentence for every system that failed on an endpoint, by the names of both."""
         config = self.plan.config
         for system, why in config.left_out.items():
             self.say(f"{system} is left out: {why}")
-        with side_by_side(config.at_once, DeviceConfig(config.device).resolved) as self.environment:
-            worked_off(self.waiting, config.at_once, self._begin, self._end)
+        with side_by_side(config.at_once, DeviceConfig(config.device).resolved) as environment:
+            for work in as_ended(self.at_work, lambda: self._start(environment)):
+                self._end(work)
         return self.failed
+
+    def _start(self, environment: dict[str, str]) -> bool:
+        """Begin with what waits, as far as there is room; whether some still waits."""
+        while self.waiting and len(self.at_work) < self.plan.config.at_once:
+            job = self.waiting.pop(0)
+            log = self.plan.home / "logs" / f"{job.endpoint}-{job.system}.log"
+            self.at_work.append(started(_MODULE, job, order_of(self.plan, job), log, environment))
+        return bool(self.waiting)
 
     def _left(self, job: Job, checksum: str) -> bool:
         """Whether a seed of it is not finished."""
@@ -65,13 +75,9 @@ class Jobs:
         kept_cell(file, self.plan.asked(job, seed, checksum), dict)
         return True
 
-    def _begin(self, job: Job) -> Work[Job]:
-        log = self.plan.home / "logs" / f"{job.endpoint}-{job.system}.log"
-        return started(_MODULE, job, order_of(self.plan, job), log, self.environment)
-
-    def _end(self, work: Work[Job], left: int) -> None:
+    def _end(self, work: Work[Job]) -> None:
         problem = work.problem()
-        told = f"{self.total - left} of {self.total}"
+        told = f"{self.total - len(self.waiting) - len(self.at_work)} of {self.total}"
         if problem is None:
             self.say(f"{work.job.name}: {work.seconds:.0f} s; {told}")
         else:

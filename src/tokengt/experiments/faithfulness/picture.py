@@ -1,43 +1,31 @@
 """The picture of faithfulness: one panel per kind of AUC, one group of bars per task, one bar per method."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tokengt.experiments.tables import TableRow
-from tokengt.files import write_whole
+from tokengt.training.plots import draw_figure
 
-_DPI = 150
+SIZE = (9.0, 6.4)
 # Methods that look at a trained model, and, in greys, what they are compared with.
 _COLOURS = ("#4c78a8", "#85b0d5", "#c3dbee", "#f58518", "#54a24b", "#b279a2", "#6b6b6b", "#a8a8a8", "#d6d6d6")
 # The AUC that is asked for.
 _WANTED = 0.9
 
 
-def draw_faithfulness(rows: Sequence[TableRow]) -> Any:
-    """The rows of the table as a figure of matplotlib."""
-    from matplotlib.figure import Figure
+def plot_faithfulness(rows: Sequence[TableRow], file: Path) -> None:
+    """Draw the rows of the table. The same numbers give the same bytes."""
+    draw_figure(file, SIZE, lambda figure: draw_faithfulness(figure, rows))
 
+
+def draw_faithfulness(figure: Any, rows: Sequence[TableRow]) -> None:
     metrics = list(dict.fromkeys(row.metric for row in rows))
-    figure = Figure(figsize=(9, 2.7 * len(metrics) + 1), layout="constrained")
     grid = figure.subplots(len(metrics), 1, squeeze=False)[:, 0]
     for axes, metric in zip(grid, metrics, strict=True):
         _bars(axes, [row for row in rows if row.metric == metric])
-        axes.set_title(metric, loc="left", fontsize=10)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    return figure
-
-
-def write_picture(rows: Sequence[TableRow], file: Path) -> None:
-    """The same numbers give the same bytes, whatever this machine's matplotlibrc says."""
-    import matplotlib
-
-    content = io.BytesIO()
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        draw_faithfulness(rows).savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
-    write_whole(file, content.getvalue())
+        axes.set_title(metric, loc="left")
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
 def _bars(axes: Any, rows: Sequence[TableRow]) -> None:
@@ -48,10 +36,11 @@ def _bars(axes: Any, rows: Sequence[TableRow]) -> None:
         own = [row for row in rows if row.system == system]
         left = [tasks.index(row.dataset) - 0.42 + (place + 0.5) * width for row in own]
         heights, spread = [row.mean for row in own], [row.std or 0.0 for row in own]
-        axes.bar(left, heights, width * 0.92, yerr=spread, label=system, color=_COLOURS[place % len(_COLOURS)])
+        # One training has no deviation, and then no error bars.
+        error = spread if any(spread) else None
+        axes.bar(left, heights, width * 0.92, yerr=error, label=system, color=_COLOURS[place % len(_COLOURS)])
     for height, style in ((0.5, "--"), (_WANTED, ":")):
         axes.axhline(height, color="0.4", linewidth=0.8, linestyle=style)
     axes.set_xticks(range(len(tasks)), tasks)
     axes.set_ylabel("AUC")
     axes.set_ylim(0, 1.05)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -12,7 +12,7 @@ from tokengt.config import to_dict
 from tokengt.data.store import Store
 from tokengt.experiments.cells import Say, kept_cell, silent
 from tokengt.experiments.faithfulness.measuring import AMONG, GRADIENTS, SYSTEMS, measured
-from tokengt.experiments.faithfulness.picture import write_picture
+from tokengt.experiments.faithfulness.picture import plot_faithfulness
 from tokengt.experiments.faithfulness.tasks import TASKS, Labelled, TaskName, generate
 from tokengt.experiments.tables import TableRow, distinct, markdown, mean_and_std, source_commit, write_rows
 from tokengt.files import write_whole
@@ -90,7 +90,7 @@ def run_faithfulness(config: FaithfulnessConfig, out: Path, progress: Say | None
     rows = table_rows(cells)
     write_rows(out / TABLE, rows)
     write_whole(out / "table.md", table_markdown(cells).encode())
-    write_picture(rows, out / PICTURE)
+    plot_faithfulness(rows, out / PICTURE)
     return rows
 
 
