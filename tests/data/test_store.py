@@ -312,7 +312,7 @@ def test_facts_of_pairs_are_kept_in_pieces_and_cut(folder: Path, monkeypatch: py
 
 def test_pairs_of_a_large_graph_are_refused_in_one_sentence() -> None:
     batch = GraphBatch.collate([Graph(num_nodes=3), Graph(num_nodes=100_000)])
-    with pytest.raises(ValueError, match=r"^graph 1 has 100,000 nodes; facts of all pairs .* up to 8,192 nodes"):
+    with pytest.raises(ValueError, match=r"^graph 1 has 100,000 nodes; facts of all pairs .* up to 32,768 nodes"):
         Store.from_memory(batch, None).with_facts([HopDistances()], progress=False)
 
 

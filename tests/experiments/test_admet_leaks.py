@@ -100,6 +100,10 @@ def test_a_leak_report_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest
     assert (told["same"], told["parent"], told["rows"], told["molecules"]) == (1, 2, "0 1", 3)
     assert sum(told["neighbours"]) == found[WITHIN]["herg"]["test"] == 10
 
+    alone, notes_alone = leak_report([data], [corpus], tmp_path, said.append, "within")
+    assert alone == {WITHIN: found[WITHIN]}
+    assert "was not looked at" in notes_alone[0]
+
     def nothing(*_: object) -> None:
         raise AssertionError("it was looked for again")
 

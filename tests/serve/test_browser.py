@@ -143,6 +143,7 @@ def test_a_molecule_is_drawn_by_clicks(open_page: Open) -> None:
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_what_is_no_molecule_is_said_while_it_is_drawn(open_page: Open) -> None:
     opened = open_page()
     opened.click("#tab-draw")
@@ -172,6 +173,7 @@ def test_the_keyboard_draws_too(open_page: Open) -> None:
     assert "of 3" in opened.page.inner_text(".unseen[aria-live]", timeout=1000)
 
 
+@pytest.mark.slow
 def test_the_functions_of_a_drawing(open_page: Open) -> None:
     """Values by hand: a chain goes zig-zag, rings are regular, fused rings share their bond, hydrogens are counted."""
     opened = open_page()
@@ -277,7 +279,7 @@ def test_an_explanation_is_shown_in_a_frame_of_its_own(open_page: Open) -> None:
     assert expected == []
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), pytest.param(1600, "light", marks=pytest.mark.slow)])
 def test_it_fits_the_screen_and_the_keyboard_reaches_everything(open_page: Open, width: int, scheme: str) -> None:
     opened = open_page(width=width, scheme=scheme)
     opened.predict("CC(=O)Oc1ccccc1C(=O)O aspirin\nC1CC a ring that is never closed\n")

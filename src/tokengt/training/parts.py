@@ -64,7 +64,7 @@ class Parts:
 
     def asked(
         self, places: Int[Tensor, " chosen"], epoch: int, device: torch.device
-    ) -> tuple[GraphBatch, Float[Tensor, "_ targets"]]:
+    ) -> tuple[GraphBatch, Float[Tensor, "_ columns"]]:
         """What a training step on these graphs reads, and the labels that it learns from."""
         if self.links is None:
             return self.batch(places, device), self.targets(self.train, places).to(device)

@@ -73,6 +73,7 @@ def test_odd_graphs_are_drawn(name: str, tmp_path: Path, open_page: Open) -> Non
     assert "NaN" not in opened.ask("document.querySelector('#attention svg').outerHTML")
 
 
+@pytest.mark.slow
 def test_both_directions_of_an_edge_have_a_half_of_its_line_each(tmp_path: Path, open_page: Open) -> None:
     """A token that cannot be clicked cannot be looked at."""
     file = tmp_path / "page.html"
@@ -127,6 +128,7 @@ def test_attributions_that_were_not_asked_for_are_said_to_be_so() -> None:
     assert data_of(page)["attribution"]["missing"] == "Attributions were not asked for (--no-attributions)."
 
 
+@pytest.mark.slow
 def test_a_score_that_no_method_can_say_is_null(tmp_path: Path, open_page: Open) -> None:
     explanation = explained(TokenGT(config()), TRIANGLE)
     own = explanation.attributions["occlusion"]
@@ -188,6 +190,7 @@ def test_rendering_twice_gives_the_same_page() -> None:
     assert render(explanation) == render(explanation)
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_page_in_a_frame_of_its_own(tmp_path: Path, open_page: Open) -> None:
     explanation = explained(TokenGT(config()), TRIANGLE, names=(HOSTILE, "b"))
     file = tmp_path / "notebook.html"

@@ -42,7 +42,7 @@ def test_bars_are_those_of_the_numbers(home: Path, open_page: Open) -> None:
     assert shares == pytest.approx([error / max(errors) for error in errors], abs=1e-3)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), pytest.param(1600, "light", marks=pytest.mark.slow)])
 def test_it_is_readable_at_every_width(home: Path, open_page: Open, width: int, scheme: str) -> None:
     opened = open_page(home / "all.html", width, scheme)
     assert opened.ask("document.documentElement.scrollWidth") <= width

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from tokengt.experiments.admet.leak_cells import leak_report
+from tokengt.experiments.admet.leak_cells import Looked, leak_report
 from tokengt.experiments.admet.plan import CELLS, AdmetConfig, Plan
 from tokengt.experiments.admet.report import write_report
 from tokengt.experiments.admet.results import Results, results_of
@@ -19,7 +19,7 @@ def run_admet(
     out: Path,
     *,
     seen: Sequence[Path] = (),
-    leaks: Literal["all", "keys", "none"] = "all",
+    leaks: Looked | None = "all",
     train: bool = True,
     draws: int = DRAWS,
     progress: Say | None = None,
@@ -30,8 +30,7 @@ def run_admet(
         config: what is run.
         out: the folder to make, or to go on in.
         seen: tables of the molecules that weights were trained on, or their hashed keys.
-        leaks: look for test molecules in train_val and in what weights were trained on: for all, with neighbours; for
-            keys, without neighbours in what weights were trained on, which is much quicker; or for none.
+        leaks: where test molecules are looked for, as in :func:`leak_report`; None for nowhere.
         train: run what is missing; otherwise only tell what is there.
         draws: how often test rows are drawn again for an interval.
         progress: is told how far it is.
@@ -51,9 +50,9 @@ def run_admet(
     notes = [f"{name}: {why}" for name, why in problems.items()]
     found: dict[str, dict[str, Any]] = {}
     more: list[str] = []
-    if leaks != "none":
+    if leaks is not None:
         datas = [plan.data(each.name) for each in plan.endpoints]
-        found, more = leak_report(datas, corpora, out, say, neighbours=leaks == "all")
+        found, more = leak_report(datas, corpora, out, say, leaks)
     say("intervals of the test parts are drawn")
     results = results_of(plan, found, (*notes, *more), draws)
     write_report(results, out)
