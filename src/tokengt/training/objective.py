@@ -13,11 +13,7 @@ class Objective(Protocol):
     """A loss to make small, and which epoch is the best one by it.
 
     ``metric`` names the measure that chooses the best epoch, ``out_dim`` how many outputs of the model a loss reads.
-<<<<<<< HEAD
-    The loop divides a summed loss by the number of labels, which ``table`` counts.
-=======
     The loop divides a summed loss by the number of labels that ``table`` counts.
->>>>>>> main
     """
 
     @property
