@@ -30,7 +30,7 @@ def test_splits_that_cannot_be_are_one_sentence() -> None:
     with pytest.raises(ValueError, match="a scaffold split needs molecules"):
         make_splits(graph_store([ring(4), ring(5)]), SplitRequest("scaffold"))
     with pytest.raises(
-        ValueError, match="split is 'given', but the data came with no split; expected random, scaffold"
+        ValueError, match="split is 'given', but the data came with no split; expected random, per-class, scaffold"
     ):
         make_splits(molecule_store(), SplitRequest("given"))
     with pytest.raises(ValueError, match="split is 'column:half', but the data came with no split"):

@@ -208,6 +208,20 @@ def test_a_baseline_has_its_width_level_outputs_and_features(kind: type[MlpConfi
         baseline(kind, node_features=FeatureSpec(width=4))(batch)
 
 
+@effects.of([*MESSAGES, *BASELINES], "symmetric")
+@pytest.mark.parametrize("kind", [*MESSAGES, *BASELINES])
+def test_a_pair_and_its_reverse_score_alike_unless_links_have_a_direction(kind: Any) -> None:
+    graph = path(4)
+    pairs = GraphBatch.collate([graph]).with_own_links([torch.tensor([[0, 1], [1, 0]])])
+    for symmetric in (True, False):
+        options = {"level": "link", "symmetric": symmetric, "node_features": FeatureSpec(width=2)}
+        model: Any = (passing if kind in MESSAGES else baseline)(kind, **options).double().eval()
+        scores = model(pairs)
+        assert scores.shape == (2, 1)
+        assert torch.allclose(scores[0], scores[1]) == symmetric
+        assert model.head.weight.shape[1] == (2 if symmetric else 3) * model.embedding_width
+
+
 @effects.of(BASELINES, "dropout", "feature_dropout")
 @pytest.mark.parametrize("kind", BASELINES)
 def test_a_baseline_drops_hidden_numbers_and_features_at_the_rates_it_is_told(

@@ -141,6 +141,8 @@ def test_the_first_heads_of_the_first_blocks_begin_so_and_nothing_else_changes()
 def test_with_features_and_more_nodes_than_columns_most_of_the_weight_is_on_the_pattern() -> None:
     """Molecules: nine columns of atoms, walks and degrees beside the identifiers, 16 of which are not orthonormal."""
     config = presets.walks(large=True)
+    # Without the mask of the first block, which keeps to much of the pattern by itself.
+    config = replace(config, encoder=replace(config.encoder, incidence="never"))
     mass = []
     for layers in (0, 1):
         torch.manual_seed(1)

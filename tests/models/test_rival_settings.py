@@ -79,6 +79,16 @@ def test_states_have_the_width_and_rows_the_level_of_the_config(kind: Kind) -> N
             assert torch.equal(model.embed(batch), graphs)
 
 
+@effects.of(ALL, "symmetric")
+@of_all
+def test_a_pair_and_its_reverse_score_alike_unless_links_have_a_direction(kind: Kind) -> None:
+    pairs = GraphBatch.collate([path(4)]).with_own_links([torch.tensor([[0, 1], [1, 0]])])
+    for symmetric in (True, False):
+        scores = model_of(kind, level="link", symmetric=symmetric)(pairs)
+        assert scores.shape == (2, 1)
+        assert torch.allclose(scores[0], scores[1]) == symmetric
+
+
 @effects.of(ALL, "num_layers")
 @of_all
 def test_there_are_as_many_layers_as_are_asked_for_and_each_changes_the_states(kind: Kind) -> None:

@@ -189,12 +189,6 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     add_setting_options(verb)
     add_split_options(verb)
     verb.add_argument("--folds", type=int, default=0, metavar="K", help="cross-validate with K models")
-    verb.add_argument(
-        "--auxiliary",
-        default="",
-        metavar="KINDS",
-        help="numbers about each molecule to learn beside the targets: rdkit2d, morgan, or rdkit2d,morgan",
-    )
     verb.add_argument("--ensemble", type=int, default=1, metavar="N", help="average N models")
     verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
     add_data_options(verb, policy)
@@ -212,7 +206,7 @@ def add_setting_options(verb: argparse.ArgumentParser) -> None:
         "--batch-size": ("N", "graphs per step (default: 32)"),
         "--lr": ("RATE", "the peak of the learning rate (default: 0.001)"),
         "--metric": ("NAME", "chooses the best epoch: mae, spearman, prc, ... (default: rmse, roc_auc or accuracy)"),
-        "--loss": ("NAME", "mse, mae or huber for numbers; cross_entropy for classes (default: mse, cross_entropy)"),
+        "--loss": ("NAME", "mse, mae, huber, quantile or gaussian for numbers; cross_entropy for classes (default: mse)"),
     }
     for option in PLAIN:
         metavar, meaning = words[option]
@@ -223,6 +217,12 @@ def add_setting_options(verb: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="any setting: model.dim=256, training.ema=0.999",
+    )
+    verb.add_argument(
+        "--auxiliary",
+        default="",
+        metavar="KINDS",
+        help="numbers about each molecule to learn beside the targets: rdkit2d, morgan, or rdkit2d,morgan",
     )
 
 

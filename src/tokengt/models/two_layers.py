@@ -71,7 +71,7 @@ class TwoLayersConfig(ModelConfig):
         level = data.manifest.level
         if level == "edge":
             raise ValueError(
-                f"a {self.name} predicts graphs, nodes and links, and these labels are of edges: use tokengt"
+                f"{self.name} predicts graphs, nodes and links, and these labels are of edges: use tokengt"
             )
         if data.graphs.graph_features is not None:
             raise ValueError(f"a {self.name} reads the features of nodes alone; leave the descriptors out")
