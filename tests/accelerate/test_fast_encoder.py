@@ -89,6 +89,7 @@ def test_a_copy_is_plain_and_has_its_own_weights(encoder: Encoder) -> None:
         torch.testing.assert_close(encoder(x, segments), expected)
 
 
+@pytest.mark.slow
 def test_blocks_share_their_compilations_and_recorded_steps_add_none() -> None:
     """In a process of its own: the tests' type checks do not trace."""
     script = Path(__file__).with_name("compilations.py")

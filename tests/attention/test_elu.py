@@ -142,6 +142,7 @@ def test_memory_is_linear_in_tokens() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
 
 
+@pytest.mark.slow
 def test_overfits_a_few_graphs() -> None:
     torch.manual_seed(0)
     encoder = EncoderConfig(num_layers=2, num_heads=4, attention=EluConfig())

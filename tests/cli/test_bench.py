@@ -101,6 +101,7 @@ def test_no_gpu_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert capsys.readouterr().err == "tokengt: device is 'cuda' but torch finds no GPU; use the device cpu\n"
 
 
+@pytest.mark.slow
 def test_real_commands_on_a_persons_file(tmp_path: Path) -> None:
     """The whole of it: train and predict run as processes, and their rates stand beside the bench's own."""
     esol = bundled("esol.csv.xz")
@@ -135,6 +136,7 @@ def test_real_data_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_several_shapes_one_after_the_other(tmp_path: Path) -> None:
     """Peptides with FAVOR+, and one large graph with softmax: each the other's usual attention."""
     shapes = ("--shape", "zinc", "peptides", "--attention", "favor", "--phase", "train", "--json")

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import here, killed_when, refused, settings, succeeded
 from tests.workflow.small import TINY, molecule_csv
 from tokengt.workflow.comparing_report import COST
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_it_prints_the_table_of_an_unbroken_one(tmp_path: Path) -> None:
     data = molecule_csv(tmp_path / "data.csv")
     sizes = {f"small:{name}": value for name, value in TINY.items() if name.startswith("model.")}

@@ -149,6 +149,7 @@ def test_unknown_engine_and_missing_ray_are_sentences(monkeypatch: pytest.Monkey
         engines.check("ray")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_two_ray_nodes_give_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

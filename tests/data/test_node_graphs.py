@@ -165,6 +165,16 @@ def test_a_data_set_of_pyg_is_taken_as_it_is(tmp_path: Path) -> None:
     assert store.manifest.targets[0].classes == ours.classes
 
 
+def test_what_pyg_may_read_it_may_still_read_afterwards(tmp_path: Path) -> None:
+    """A file of PyG's is read with its classes allowed; those that PyG had allowed by itself stay so."""
+    data = pytest.importorskip("torch_geometric.data")
+    before = set(torch.serialization.get_safe_globals())
+    assert data.Data in before
+    torch.save(data.Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), y=torch.ones(1)), tmp_path / "one.pt")
+    open_data(tmp_path / "one.pt", Recipe(), tmp_path / "store", quiet=True)
+    assert set(torch.serialization.get_safe_globals()) == before
+
+
 @pytest.mark.parametrize(
     ("name", "width", "edges", "classes"),
     [

@@ -106,6 +106,7 @@ def test_bytes_do_not_depend_on_workers_or_shards(tmp_path: Path) -> None:
     assert (len(first), first.manifest.rejected) == (83, 17)
 
 
+@pytest.mark.slow
 def test_killed_and_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ def test_what_was_measured_is_not_measured_again(
         run_asymptotics(replace(SMALL, steps=2), out)
 
 
+@pytest.mark.slow
 def test_a_system_that_fails_or_is_slow_ends_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing larger is tried with it, its line says why, and the others are measured as ever."""
 

@@ -252,6 +252,7 @@ def test_impossible_configurations_are_named() -> None:
         BasisConfig(sparse_batch=0)
 
 
+@pytest.mark.slow
 def test_the_main_order_of_the_table() -> None:
     """Reduced width, batch and schedule: none > types only > ids without types > random ids > orthonormal ids."""
     graphs = basis_graphs(SMALL, "dense", 0)

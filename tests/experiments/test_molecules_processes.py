@@ -43,6 +43,7 @@ def epochs(plan: Plan, job: Job) -> list[int]:
     return [json.loads(line)["epoch"] for line in lines]
 
 
+@pytest.mark.slow
 def test_a_training_whose_asker_is_gone_writes_down_where_it_is_and_goes_on(store: Path, tmp_path: Path) -> None:
     """Its input ends, as when the process that asked for it was killed. The next call takes up its epochs and time."""
     plan = opened(small_config(store, "gin", minutes=0.5, screen=0.1, settings=LONG), tmp_path)

@@ -101,6 +101,7 @@ def test_same_graph_same_prediction() -> None:
         assert torch.equal(model(batch), model(batch)), kind
 
 
+@pytest.mark.slow
 def test_orf_predictions_depend_on_node_order_and_average_out() -> None:
     from tokengt.testing import permute_graph
 
@@ -386,6 +387,7 @@ assert torch.isfinite(compiled(batch)).all()
 """
 
 
+@pytest.mark.slow
 def test_compile_gives_the_same_numbers() -> None:
     """In a process of its own: dynamo cannot trace the shape checks that the tests put around every function."""
     root = Path(__file__).parents[2]

@@ -82,7 +82,12 @@ def running(predictor: Predictor, limits: Limits | None = None, **more: Any) -> 
     app = create_app(predictor, limits, **more)
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     config = uvicorn.Config(
-        app, http=impatient_protocol(limits.slow_seconds), ws="none", log_level="error", lifespan="on"
+        app,
+        http=impatient_protocol(limits.slow_seconds),
+        ws="none",
+        log_level="error",
+        lifespan="on",
+        timeout_graceful_shutdown=5,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), name="server")

@@ -90,6 +90,7 @@ def test_degrees_are_seen_through_the_sparse_basis_alone() -> None:
         assert separation(model, *pair, draws=8, level=0.05).separated is residual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["orf", "laplacian"])
 def test_a_relabelled_graph_is_separated_as_rarely_as_the_level_says(kind: IdentifierKind) -> None:
     separated = 0

@@ -146,6 +146,7 @@ def test_2_wl_is_colour_refinement_and_3_wl_is_folklore_2_wl(pair: tuple[Graph, 
         assert separated_by_wl(*pair, 3)
 
 
+@pytest.mark.slow
 def test_all_graphs_of_eight_nodes_are_classed_as_published(data: Path) -> None:
     """Balcilar et al. 2021: of the 61.8 million pairs, 312 are alike to 1-WL (and so to 2-WL), none to 3-WL."""
     every = [graph6(line) for line in (data / "graph8c.g6").read_bytes().split()]

@@ -71,6 +71,7 @@ def test_two_processes_that_share_the_weights_lose_as_one(source: Path, alone: P
     assert_same_losses(folder, alone)
 
 
+@pytest.mark.slow
 def test_message_passing_is_trained_by_processes_that_share_its_weights(source: Path) -> None:
     """Its pieces are taken apart again before the loss: nothing may ask for them whole."""
     folder = source.with_name("gin")
@@ -88,6 +89,7 @@ def test_a_step_in_parts_is_the_same_step(source: Path, alone: Path, parts: int)
     assert_same_losses(folder, alone)
 
 
+@pytest.mark.slow
 def test_more_parts_than_molecules_is_the_same_step(source: Path) -> None:
     """Some parts are then empty."""
     recipe = {**EXACT, "training.batch_size": 2, "training.epochs": 1}

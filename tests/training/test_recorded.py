@@ -378,6 +378,7 @@ def test_rounded_weights_learn_as_under_autocast(monkeypatch: pytest.MonkeyPatch
         assert error <= 0.03 * max(float(other.grad.norm()), 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2])
 def test_two_processes_take_the_steps_of_one(data: Data, processes: int, tmp_path: Path) -> None:
     script = Path(__file__).with_name("recorded_processes.py")

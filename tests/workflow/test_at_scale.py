@@ -165,6 +165,7 @@ def stopped(run: Predictor, source: Path, out: Path, monkeypatch: pytest.MonkeyP
     return len(list(parts_folder(out).glob("*/*.piece")))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_parts_of_other_inputs_or_options_are_not_taken(
     predictor: Predictor,
@@ -200,6 +201,7 @@ def test_parts_of_other_inputs_or_options_are_not_taken(
     assert out.read_bytes() == whole
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_a_damaged_part_is_made_again_and_another_run_takes_none(
     run: Path, predictor: Predictor, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -81,6 +81,7 @@ def test_all_weights_are_kept_the_head_too(home: Path, tmp_path: Path, attention
     assert np.array_equal(new.predict(smiles).mean, old.predict(smiles).mean)
 
 
+@pytest.mark.slow
 def test_there_and_back_again(home: Path, tmp_path: Path) -> None:
     """The features that FAVOR+ drew have no place in other kinds, and FAVOR+ again keeps them."""
     still = {"settings": {"training.learning_rate": 0, "training.epochs": 1}}

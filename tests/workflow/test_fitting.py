@@ -98,6 +98,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
         train_small(source, tmp_path / "mine" / "thesis.tex", "y")
 
 
+@pytest.mark.slow
 def test_an_ensemble_stopped_between_its_models_goes_on(tmp_path: Path) -> None:
     source = molecule_csv(tmp_path / "data.csv", 20)
     options = TrainOptions(quiet=True, workers=1, ensemble=2)

@@ -102,6 +102,7 @@ def test_a_stopped_gin_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: py
         assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_gin_in_folds_and_fine_tuned(tmp_path: Path) -> None:
     options = TrainOptions(quiet=True, workers=1, folds=3)
     folds = train_gin(tmp_path, "folds", options=options)

@@ -132,6 +132,7 @@ def test_probabilities_are_calibrated_and_those_of_the_test_part_too(target: str
     assert trained.predict(["C"], neighbours=True).similarity is not None
 
 
+@pytest.mark.slow
 def test_several_models_and_folds_have_one_calibration(table: Path, tmp_path: Path) -> None:
     options = TrainOptions(quiet=True, workers=1, folds=3, ensemble=2)
     settings = {"training.epochs": 1, "training.loss": "gaussian"}

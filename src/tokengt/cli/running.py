@@ -206,7 +206,10 @@ def add_setting_options(verb: argparse.ArgumentParser) -> None:
         "--batch-size": ("N", "graphs per step (default: 32)"),
         "--lr": ("RATE", "the peak of the learning rate (default: 0.001)"),
         "--metric": ("NAME", "chooses the best epoch: mae, spearman, prc, ... (default: rmse, roc_auc or accuracy)"),
-        "--loss": ("NAME", "mse, mae, huber, quantile or gaussian for numbers; cross_entropy for classes (default: mse)"),
+        "--loss": (
+            "NAME",
+            "mse, mae, huber, quantile or gaussian for numbers, cross_entropy for classes",
+        ),
     }
     for option in PLAIN:
         metavar, meaning = words[option]

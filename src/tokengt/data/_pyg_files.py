@@ -2,14 +2,13 @@
 
 import pickle
 import re
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from tokengt.data._pickles import load_torch
 from tokengt.data._text import check_regular
 from tokengt.data.cells import PART_CODES
 
@@ -149,10 +148,7 @@ def _safely(path: Path) -> Any:
     check_regular(path)
     safe = [Data, HyperGraphData, GlobalStorage, DataTensorAttr, DataEdgeAttr, TensorAttr, EdgeAttr, EdgeLayout]
     try:
-        with torch.serialization.safe_globals(safe), warnings.catch_warnings():
-            # What torch thinks of a file's age helps nobody: it is read or refused.
-            warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True)
+        return load_torch(path, safe)
     except pickle.UnpicklingError as error:
         asked = re.search(r"GLOBAL ([\w.]+)", str(error))
         if asked is None:

@@ -277,9 +277,17 @@ def _noticed(worker: subprocess.Popen[bytes], doing: str) -> Iterator[None]:
 
 
 def end_worker(worker: subprocess.Popen[bytes]) -> None:
-    """Close the pipes of a worker and wait for its end."""
+    """Close the pipes of a worker and wait for its end.
+
+    Its answers are not read to their end: a process that was forked here meanwhile has the pipe open as well, and
+    nobody would wait for that one to end.
+    """
+    assert worker.stdin is not None
+    assert worker.stdout is not None
     with suppress(BrokenPipeError):
-        worker.communicate()
+        worker.stdin.close()
+    worker.stdout.close()
+    worker.wait()
 
 
 def _last_words(worker: subprocess.Popen[bytes]) -> str:

@@ -6,7 +6,6 @@ encoder's ``final_layer_norm``) are left behind. Where their code types a self-l
 """
 
 import re
-import warnings
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from tokengt.attention import FavorConfig, SoftmaxConfig
 from tokengt.block import EncoderConfig
+from tokengt.data._pickles import load_torch
 from tokengt.models.features import FeatureSpec
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, OrfIds, RandomIds
@@ -59,10 +59,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     safe += [(getattr(multiarray, name), f"numpy.core.multiarray.{name}") for name in ("scalar", "_reconstruct")]
     safe += [type(np.dtype(name)) for name in ("float32", "float64", "int32", "int64", "bool")]
     try:
-        with torch.serialization.safe_globals(safe), warnings.catch_warnings():
-            # torch warns about the pickle protocol of every such file.
-            warnings.simplefilter("ignore")
-            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = load_torch(path, safe)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:

@@ -147,9 +147,9 @@ def _calibration(
     if task.kind == "multiclass":
         return reliability(outputs.max(1), errors == 0), None
     if spread is None:
-        return (
-            (),
-            "A single pass claims nothing about its errors; several draws do, by how far they lie apart.",
+        return (), (
+            "A single pass claims nothing about its errors; several draws (--draws 16, in Python draws=16) do, by how "
+            "far they lie apart."
         )
     return coverage(errors, spread), None
 
