@@ -41,8 +41,11 @@ def arguments(folder: Path) -> list[str]:
 
 
 def where(folder: Path) -> dict[str, Any]:
-    """The state of the newest whole checkpoint; empty when there is none."""
-    checkpoint, _ = read_newest(folder / "checkpoints")
+    """The state of the newest whole checkpoint; empty when there is none, or it is being replaced just now."""
+    try:
+        checkpoint, _ = read_newest(folder / "checkpoints")
+    except RuntimeError:
+        return {}
     return {} if checkpoint is None else dict(checkpoint.state)
 
 

@@ -10,19 +10,20 @@ from tests.workflow.small import write_csv
 from tokengt.experiments.admet import leak_cells
 from tokengt.experiments.admet.endpoints import ENDPOINTS
 from tokengt.experiments.admet.leak_cells import WITHIN, leak_report
-from tokengt.experiments.admet.leaks import binned, hashed, overlap, overlap_with_keys, parents
+from tokengt.experiments.admet.leaks import binned, overlap, overlap_with_keys
 from tokengt.experiments.admet.reading import read_endpoint
 from tokengt.experiments.admet.seen import named_corpus, shipped_corpus
+from tokengt.pretraining.keys import key_hashes, molecule_keys
 
 ALANINE = "CC(N)C(=O)O"
 
 
 def test_salts_charges_and_stereoisomers_have_the_same_parent() -> None:
     spellings = ["C[C@H](N)C(=O)[O-].[Na+]", "C[C@@H](N)C(=O)O", "OC(=O)C(C)[NH3+].[Cl-]", "C[C@H]([NH3+])C(=O)[O-]"]
-    assert parents([*spellings, "not a molecule"]) == [ALANINE] * 4 + [None]
-    assert parents(["C/C=C/C", "C/C=C\\C"]) == ["CC=CC"] * 2
+    assert molecule_keys([*spellings, "not a molecule"]) == [ALANINE] * 4 + [None]
+    assert molecule_keys(["C/C=C/C", "C/C=C\\C"]) == ["CC=CC"] * 2
     # A charge that no proton explains stays.
-    assert parents(["C[N+](C)(C)C.[Br-]"]) == ["C[N+](C)(C)C"]
+    assert molecule_keys(["C[N+](C)(C)C.[Br-]"]) == ["C[N+](C)(C)C"]
 
 
 def test_test_molecules_are_found_themselves_by_parent_and_by_neighbour() -> None:
@@ -63,7 +64,7 @@ def test_bins_hold_their_lower_end_and_1_is_alone() -> None:
 
 
 def test_hashed_keys_tell_parents_alone() -> None:
-    keys = np.array([hashed(ALANINE), 0, hashed("CCO")], dtype=np.uint64)
+    keys = key_hashes([ALANINE, None, "CCO"])
     found = overlap_with_keys(["C[C@H](N)C(=O)O", "CCC", "not a molecule"], keys)
     assert found.parent.tolist() == [True, False, False]
     assert found.told()["same"] is None

@@ -1,12 +1,11 @@
 """Which test molecules stand in other data: themselves, as another salt or stereoisomer, or as a near neighbour.
 
 Two molecules are the same where their canonical SMILES are. They have the same parent where the largest fragment,
-uncharged and without stereo, is the same: what another salt, another charge and other stereoisomers have in common.
-Neighbours are told by the Tanimoto similarity of Morgan fingerprints (radius 2, 2,048 bits): the bits that two
-molecules share, divided by the bits that either has.
+uncharged and without stereo, is the same (:mod:`tokengt.pretraining.keys`): what another salt, another charge and other
+stereoisomers have in common. Neighbours are told by the Tanimoto similarity of Morgan fingerprints (radius 2, 2,048
+bits): the bits that two molecules share, divided by the bits that either has.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengt.interop.reading import DEFAULT_POLICY, MoleculePolicy, molecules, rdkit_modules
+from tokengt.interop.reading import DEFAULT_POLICY, molecules, rdkit_modules
+from tokengt.pretraining.keys import key_hashes, molecule_keys
 
 RADIUS, BITS = 2, 2048
 # Lower ends of the bins of similarity; the last holds equal fingerprints alone.
 EDGES = (0.0, 0.4, 0.6, 0.8, 1.0)
 BINS = ("below 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1", "1")
-_BARE = MoleculePolicy(salts="largest", stereo="drop")
 _MARKS = re.compile(r"[.\[/\\]")
 _CHUNK = 2000
 
@@ -49,30 +48,9 @@ def described(smiles: Sequence[str], prints: bool = True) -> Described:
         found.append(generator.GetFingerprint(molecule) if readable and prints else None)
     # One fragment without charges and stereo, which all stand in such signs, is its own parent.
     bare = [text is None or not _MARKS.search(text) for text in whole]
-    others = iter(parents([text for text, plain in zip(smiles, bare, strict=True) if not plain]))
+    others = iter(molecule_keys([text for text, plain in zip(smiles, bare, strict=True) if not plain]))
     own = [text if plain else next(others) for text, plain in zip(whole, bare, strict=True)]
     return Described(whole, own, found)
-
-
-def parents(smiles: Sequence[str]) -> list[str | None]:
-    """The largest fragment of each molecule, uncharged and without stereo, as canonical SMILES."""
-    chem, base = rdkit_modules()
-    from rdkit.Chem.MolStandardize.rdMolStandardize import Uncharger
-
-    uncharger = Uncharger()
-
-    def parent(molecule: Any) -> str:
-        if any(atom.GetFormalCharge() for atom in molecule.GetAtoms()):
-            molecule = uncharger.uncharge(molecule)
-        return str(chem.MolToSmiles(molecule))
-
-    with base.BlockLogs():
-        return [None if isinstance(each, str) else parent(each) for each in molecules(smiles, _BARE, "smiles")]
-
-
-def hashed(parent: str | None) -> int:
-    """64 bits of a parent, as files of keys hold them; 0 for None."""
-    return 0 if parent is None else int.from_bytes(hashlib.blake2b(parent.encode(), digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +123,7 @@ def overlap(
 
 def overlap_with_keys(test: Sequence[str], keys: NDArray[np.uint64]) -> Overlap:
     """Look for the parent of every test molecule among hashed keys of other data."""
-    own = np.array([hashed(parent) for parent in parents(test)], dtype=np.uint64)
+    own = key_hashes(molecule_keys(test))
     return Overlap(None, np.isin(own, keys) & (own != 0), None, int((keys != 0).sum()))
 
 
