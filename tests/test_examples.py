@@ -53,6 +53,7 @@ def test_pyg_graphs_beat_the_mean_at_every_level(tmp_path: Path) -> None:
         assert error < 0.95 * of_mean, row
 
 
+@pytest.mark.slow
 def test_hypergraph_learns_memberships_both_ways(tmp_path: Path) -> None:
     rows = [row for row in run("hypergraph.py", tmp_path).splitlines() if "test error" in row]
     assert len(rows) == 2
@@ -125,6 +126,7 @@ def test_solubility_trains_and_predicts(tmp_path: Path) -> None:
     assert f"{again.mean[0, 0]:6.2f} ± {again.std[0, 0]:.2f}" in printed
 
 
+@pytest.mark.slow
 def test_finetuning_beats_training_from_scratch_on_few_labels(tmp_path: Path) -> None:
     printed = run("finetune.py", tmp_path)
     (tuned, of_mean), (scratch, _) = (numbers(line) for line in printed.splitlines())

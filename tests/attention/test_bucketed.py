@@ -41,6 +41,7 @@ def test_outputs_and_gradients_have_the_bits_of_the_plain_way(lengths: list[int]
         assert torch.equal(bucketed_attention(qkv, segments, heads), plain)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6).filter(any))
 def test_gradients_are_those_of_finite_differences(lengths: list[int]) -> None:

@@ -21,6 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes(folder: Path) -> None:
     for name in ("a.csv", "b.csv"):
         output = succeeded(

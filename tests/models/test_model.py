@@ -338,6 +338,7 @@ def test_initialisation() -> None:
     assert model.tokenizer.special_tokens.abs().max() > 0
 
 
+@pytest.mark.slow
 def test_training_overfits_four_graphs() -> None:
     """Graph labels that only structure tells: cycle or two triangles, path or star."""
     cycle = [[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]

@@ -65,6 +65,7 @@ def test_two_processes_lose_as_one(source: Path, alone: Path) -> None:
     assert output.count("open ") == 1  # The second process says nothing.
 
 
+@pytest.mark.slow
 def test_two_processes_that_share_the_weights_lose_as_one(source: Path, alone: Path) -> None:
     folder = source.with_name("shared")
     train_with(2, source, folder, "--strategy", "fsdp", recipe={**STEPS, "training.accumulate": 2})

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -530,7 +531,7 @@ def test_checkpoints_are_written_when_so_many_seconds_have_passed(
 
     write = CheckpointWriter.put
     monkeypatch.setattr(loop, "_CLOCK_STEPS", 1)
-    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(Trainer, "step", ticking(Trainer.step))
     monkeypatch.setattr(CheckpointWriter, "put", put)
     for seconds, steps in ((25.0, [3, 6, 9, 11]), (10.0, [2, 4, 6, 8, 10, 11]), (1e9, [11])):

@@ -128,7 +128,8 @@ def long_table(path: Path, rows: int = 9000) -> Path:
     return write_csv(path, ("id", "smiles"), [(place, texts[place % 5]) for place in range(rows)])
 
 
-@pytest.mark.parametrize("verb", ["predict", pytest.param("embed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["predict", "embed"])
 def test_a_killed_call_goes_on_and_ends_in_the_same_bytes(run: Path, tmp_path: Path, verb: str) -> None:
     """``kill -9`` when some parts are done; the same command keeps them."""
     source, out = long_table(tmp_path / "long.csv"), tmp_path / ("out.csv" if verb == "predict" else "out.npz")
@@ -405,6 +406,7 @@ def test_a_run_on_a_list_of_several_targets_is_evaluated(tmp_path: Path) -> None
         train_small(graphs, tmp_path / "other", ("y", "z"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("small_chunks")
 def test_ray_gives_the_same_bytes(predictor: Predictor, source: Path, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def the_model(run: Predictor) -> TokenGT:
     return model
 
 
+@pytest.mark.slow
 def test_the_recipe_is_that_of_the_appendix(home: Path, tmp_path: Path) -> None:
     """A tenth of the epochs (0.1M of 1M steps), 1% of warm-up (1k of 0.1M), cosine; no stochastic depth and eigenvector
     dropout; all else is the recipe of the run."""
