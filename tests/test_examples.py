@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tokengt
 from tokengt.data.datasets import bundled, esol
 from tokengt.interop.molecules import pack_molecules

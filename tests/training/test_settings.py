@@ -18,7 +18,7 @@ from tokengt.data.splits import Split
 from tokengt.interop.descriptors import DESCRIPTORS
 from tokengt.links import edges_as_links
 from tokengt.models.own import as_model
-from tokengt.training import checkpoint, loop
+from tokengt.training import checkpoint, loop, snapshots
 from tokengt.training.checkpoint import CheckpointWriter, read_checkpoint
 from tokengt.training.config import TrainingConfig
 from tokengt.training.links import LinkTraining, link_steps
@@ -531,7 +531,8 @@ def test_checkpoints_are_written_when_so_many_seconds_have_passed(
 
     write = CheckpointWriter.put
     monkeypatch.setattr(loop, "_CLOCK_STEPS", 1)
-    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (loop, snapshots):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(Trainer, "step", ticking(Trainer.step))
     monkeypatch.setattr(CheckpointWriter, "put", put)
     for seconds, steps in ((25.0, [3, 6, 9, 11]), (10.0, [2, 4, 6, 8, 10, 11]), (1e9, [11])):
