@@ -30,6 +30,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 def test_a_table_and_rows_that_are_kept(tmp_path: Path) -> None:
     done = succeeded(tokengt("bench", *TINY, "--out", tmp_path))
     printed = done.stdout.splitlines()

@@ -41,6 +41,7 @@ def by_hand(run: Path, part: str) -> np.ndarray:
     return attention_distance(model, Store.open(run / "store").graphs.select(chosen))
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_over_both_parts(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # So few tokens at once that a part takes several batches.
     monkeypatch.setattr(room, "tokens_at_once", lambda device: 60)

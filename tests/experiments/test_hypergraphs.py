@@ -92,7 +92,8 @@ def test_splits_are_a_half_and_two_quarters() -> None:
     assert not torch.equal(parts[0], split_nodes(103, 1).train)
 
 
-@pytest.mark.parametrize("system", [pytest.param("tokengt_order_3", marks=pytest.mark.slow), "tokengt_pooled"])
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["tokengt_order_3", "tokengt_pooled"])
 def test_hyperedges_tell_tokengt_what_features_do_not(system: System) -> None:
     def accuracy(system: System) -> float:
         return sum(run_cell(communities(seed), system, seed, QUICK, CPU)["test"] for seed in range(3)) / 3

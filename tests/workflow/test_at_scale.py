@@ -80,6 +80,7 @@ def test_many_workers_keep_the_order_and_the_bytes(predictor: Predictor, source:
     assert [float(row["predicted_y"] or "nan") for row in found] == pytest.approx(expected, abs=1e-5, nan_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_few_chunks_are_on_the_way(predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are read when there is room for them, however long the file is: two chunks per worker, and few to write."""

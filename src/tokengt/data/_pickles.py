@@ -6,7 +6,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ import torch
 from tokengt.data._text import check_regular
 
 
-def load_torch(source: Path | IO[bytes], safe: Sequence[Any] = ()) -> Any:
+def load_torch(source: Path | io.BytesIO, safe: Sequence[Any] = ()) -> Any:
     """``torch.load`` that runs nothing; the classes ``safe`` are allowed for this one call.
 
     Those that somebody else allows anyway, as PyG does its own, are left out: torch takes back at the end all that it
