@@ -47,6 +47,7 @@ def test_all_are_listed() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == learning | looking
 
 
+@pytest.mark.slow
 def test_pyg_graphs_beat_the_mean_at_every_level(tmp_path: Path) -> None:
     rows = run("pyg_graphs.py", tmp_path).splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["node", "edge", "link"]
@@ -104,6 +105,7 @@ def test_symmetry_passes_and_fails_where_it_should(tmp_path: Path) -> None:
     assert many < one
 
 
+@pytest.mark.slow
 def test_uncertainty_shrinks_with_draws(tmp_path: Path) -> None:
     rows = [line for line in run("uncertainty.py", tmp_path).splitlines() if " draws " in line]
     apart = [numbers(row)[-1] for row in rows]

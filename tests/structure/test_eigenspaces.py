@@ -41,6 +41,7 @@ def test_the_same_basis_from_every_solver(
             np.testing.assert_allclose(other, expected, atol=1e-6, err_msg=f"graph {place}, {name}")
 
 
+@pytest.mark.slow
 def test_the_same_basis_from_any_rotation(solved: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
     rng = np.random.default_rng(0)
     for place, (_, values, vectors) in enumerate(solved):

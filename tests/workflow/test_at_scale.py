@@ -67,6 +67,7 @@ def predicted(run: Predictor | Path, source: Path, out: Path, **more: Any) -> by
     return out.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_many_workers_keep_the_order_and_the_bytes(predictor: Predictor, source: Path, tmp_path: Path) -> None:
     """The same file from one worker and from six, and the same numbers as from a single chunk."""
