@@ -12,6 +12,7 @@ distance of a measurement from the line. A cost that is linear in tokens lies on
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -113,7 +114,9 @@ def apart(tokens: int, options: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, __file__, "--one", str(tokens), "--width", str(options.width)]
     command += ["--device", options.device, "--rounds", str(options.rounds)]
     command += ["--recompute"] if options.recompute else []
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    # Large pages of memory, as the command line of tokengt asks torch for them.
+    large = {**os.environ, "THP_MEM_ALLOC_ENABLE": "1"}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=large)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -7,6 +7,7 @@ below; the first is the one that is taken where nothing is searched.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from tokengt.attention import FavorConfig
@@ -17,7 +18,7 @@ from tokengt.models.graphormer import GraphormerConfig
 from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig, MessagePassingConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NearOrthonormalIds
 from tokengt.models.tokengt.model import TokenGTConfig
-from tokengt.models.tokengt.tokens import TokensConfig
+from tokengt.models.tokengt.tokens import SparseBasis, TokensConfig
 from tokengt.models.two_layers import MlpConfig
 from tokengt.presets import nodes
 from tokengt.training.config import Precision
@@ -68,13 +69,21 @@ def _as_wide(config: ModelConfig, width: int) -> ModelConfig:
 
 
 def tokengt(
-    identifiers: IdentifierConfig, *, dim: int, layers: int, dropout: float, residual: bool = False, scale: Any = "mean"
+    identifiers: IdentifierConfig,
+    *,
+    dim: int,
+    layers: int,
+    dropout: float,
+    residual: bool = False,
+    scale: Any = "mean",
+    basis: SparseBasis = "nodes",
 ) -> TokenGTConfig:
-    """TokenGT + Performer as the appendix describes it, 4 heads; ``residual``: + SEB."""
+    """TokenGT + Performer as the appendix describes it, 4 heads; ``residual``: + SEB, and ``basis`` says who reads."""
     return TokenGTConfig(
         dim=dim,
         tokens=TokensConfig(graph_token=False),
         identifiers=identifiers,
+        sparse_basis=basis,
         encoder=EncoderConfig(
             num_layers=layers,
             num_heads=4,
@@ -99,6 +108,18 @@ def _of_laplacian(**more: Any) -> dict[str, ModelConfig]:
         "2x256-d64-drop0.1": tokengt(_lap(64), dim=256, layers=2, dropout=0.1, **more),
         "2x256-d100-drop0.5": tokengt(_lap(100), dim=256, layers=2, dropout=0.5, **more),
         "4x256-d64-drop0.5": tokengt(_lap(64), dim=256, layers=4, dropout=0.5, **more),
+    }
+
+
+def _of_basis() -> dict[str, ModelConfig]:
+    """+ SEB. In the paper's equation nodes read the tokens of their edges, which know where nodes lie and nothing of
+    what they are. With "both" edges read their nodes too, as in message passing; validation chooses."""
+    seb = partial(tokengt, dim=256, dropout=0.5, residual=True)
+    return {
+        "2x256-d64-both": seb(_lap(64), layers=2, basis="both"),
+        "2x256-d64-nodes": seb(_lap(64), layers=2),
+        "2x256-d100-both": seb(_lap(100), layers=2, basis="both"),
+        "4x256-d64-both": seb(_lap(64), layers=4, basis="both"),
     }
 
 
@@ -179,7 +200,7 @@ _ALL = (
     NodeSystem(
         "tokengt-lap-seb",
         "TokenGT (Lap) + Performer + SEB",
-        _of_laplacian(residual=True),
+        _of_basis(),
         paper=_paper((0.903, 0.004), (0.950, 0.003), (0.949, 0.007), (0.912, 0.006), (0.653, 0.029), (0.718, 0.012)),
     ),
     NodeSystem(
