@@ -22,6 +22,15 @@ from tokengt.ragged import Segments
 _PARTS = ("offsets", "columns", "values", "width")
 
 
+def sparse_matrix(
+    index: Int[Tensor, "2 entries"], values: Shaped[Tensor, " entries"], shape: Sequence[int], ordered: bool = True
+) -> Tensor:
+    """One of PyTorch's sparse matrices in coordinates; ``ordered``: entries come row by row, each place once."""
+    # A context and not the argument check_invariants, with which torch 2.11 still prints a warning.
+    with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
+        return torch.sparse_coo_tensor(index, values, tuple(shape), is_coalesced=ordered)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class SparseRows:
@@ -135,9 +144,7 @@ class SparseRows:
 
     def to_torch(self) -> Tensor:
         """The same as one of PyTorch's sparse tensors, in coordinates."""
-        index = torch.stack([self.entries.ids, self.columns.long()])
-        with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
-            return torch.sparse_coo_tensor(index, self.values, self.shape, is_coalesced=True)
+        return sparse_matrix(torch.stack([self.entries.ids, self.columns.long()]), self.values, self.shape)
 
     def arrays(self, name: str) -> dict[str, Tensor]:
         """The tensors that a store keeps, under names that begin with ``name``; the inverse of :meth:`from_arrays`."""

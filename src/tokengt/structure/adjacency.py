@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
+from tokengt.sparse import sparse_matrix
 
 # Each pair is two entries of A, one per direction: this many pairs take a gigabyte and a half of indices.
 MAX_CLIQUE_PAIRS = 100_000_000
@@ -54,9 +55,7 @@ def normalised_adjacency(batch: GraphBatch, dtype: torch.dtype = torch.float32) 
     index = torch.stack([entries // nodes, entries % nodes]) if nodes else pairs
     scale = torch.bincount(index[0], minlength=nodes).to(dtype).rsqrt()
     values = scale.index_select(0, index[0]) * scale.index_select(0, index[1])
-    # A context and not the argument check_invariants, with which torch 2.11 still prints a warning.
-    with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
-        return torch.sparse_coo_tensor(index, values, (nodes, nodes), is_coalesced=True)
+    return sparse_matrix(index, values, (nodes, nodes))
 
 
 def _hyperedge_pairs(batch: GraphBatch, max_pairs: int) -> Int[Tensor, "2 pairs"]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.ragged import Segments
+from tokengt.sparse import sparse_matrix
 from tokengt.structure.adjacency import adjacency_pairs
 
 # The longest distance that int8 can hold.
@@ -52,7 +53,7 @@ def _searched(steps: Int[Tensor, "2 steps"], own: Segments, width: int, limit: i
     device = own.offsets.device
     ones = torch.ones(steps.shape[1], device=device)
     # Entry (v, u) is 1 if one can step from u to v, so that a product with this matrix moves every search one step on.
-    onward = torch.sparse_coo_tensor(steps.flip(0), ones, (own.total, own.total), check_invariants=False).coalesce()
+    onward = sparse_matrix(steps.flip(0), ones, (own.total, own.total), ordered=False).coalesce()
     front = (own.positions[:, None] == torch.arange(width, device=device)).float()
     hops = (front - 1).to(torch.int8)
     for hop in range(1, limit + 1):

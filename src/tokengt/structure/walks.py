@@ -5,6 +5,7 @@ from jaxtyping import Float32, Int
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
+from tokengt.sparse import sparse_matrix
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.structure.distances import MAX_NODES
 
@@ -82,6 +83,4 @@ def _walk(batch: GraphBatch) -> Tensor:
     source, target = _joined(batch)
     degree = torch.bincount(source, minlength=nodes)
     share = 1 / degree.index_select(0, source).double()
-    return torch.sparse_coo_tensor(
-        torch.stack([source, target]), share, (nodes, nodes), is_coalesced=True, check_invariants=False
-    )
+    return sparse_matrix(torch.stack([source, target]), share, (nodes, nodes))
