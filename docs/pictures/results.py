@@ -18,6 +18,9 @@ from matplotlib.figure import Figure
 from tokengt.experiments.asymptotics_picture import SIZE, draw_costs
 from tokengt.experiments.capacity_picture import draw_capacity
 from tokengt.experiments.faithfulness import picture as faithfulness_picture
+from tokengt.experiments.molecules.datasets import BENCHMARKS
+from tokengt.experiments.molecules.picture import SIZE as LEARNING
+from tokengt.experiments.molecules.picture import draw_learning
 from tokengt.experiments.tables import TableRow
 
 ROOT = Path(__file__).parents[2]
@@ -259,6 +262,13 @@ def favor() -> Figure:
     return figure
 
 
+def qm9() -> Figure:
+    figure = plt.figure(figsize=LEARNING, layout="constrained")
+    found = json.loads((ROOT / "results" / "molecules" / "qm9" / "found.json").read_text())
+    draw_learning(figure, found, BENCHMARKS["qm9"])
+    return figure
+
+
 def asymptotics() -> Figure:
     figure = plt.figure(figsize=SIZE, layout="constrained")
     draw_costs(figure, rows_of("results/asymptotics/asymptotics.json"))
@@ -283,7 +293,19 @@ def faithfulness() -> Figure:
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     each.__name__: each
-    for each in (moleculenet, basis, asymptotics, capacity, hypergraphs, separation, faithfulness, speed, step, favor)
+    for each in (
+        moleculenet,
+        basis,
+        qm9,
+        asymptotics,
+        capacity,
+        hypergraphs,
+        separation,
+        faithfulness,
+        speed,
+        step,
+        favor,
+    )
 }
 
 
