@@ -137,7 +137,7 @@ def nodes(*, large: bool = False, exact: bool = False, inductive: bool = False) 
     return TokenGTConfig(
         dim=dim,
         tokens=TokensConfig(layout="undirected", graph_token=False, feature_dropout=0.5),
-        identifiers=NearOrthonormalIds(dim=64) if inductive else LaplacianIds(dim=64, which="both_ends"),
+        identifiers=NearOrthonormalIds(dim=64) if inductive else LaplacianIds(64, "both_ends", unit="rows"),
         sparse_basis="both" if inductive else "nodes",
         encoder=EncoderConfig(
             num_layers=2,

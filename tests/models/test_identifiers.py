@@ -230,6 +230,18 @@ def test_laplacian_training_flips_and_drops_whole_eigenvectors() -> None:
     assert abs(float((ratio > 0).double().sum() / kept.sum()) - 0.5) < 0.05
 
 
+@given(graphs(max_nodes=12))
+def test_laplacian_rows_can_be_of_unit_length_in_the_mean(graph: Graph) -> None:
+    """Columns of length 1 times sqrt(n / d_p); where the basis is complete, rows have length 1 as they are."""
+    columns = nodes_of(GraphBatch.collate([graph]), LaplacianIds(4))
+    rows = nodes_of(GraphBatch.collate([graph]), LaplacianIds(4, unit="rows"))
+    assert torch.allclose(rows, columns * math.sqrt(max(1.0, graph.num_nodes / 4)))
+    whole = nodes_of(GraphBatch.collate([graph]), LaplacianIds(max(1, graph.num_nodes), unit="rows"))
+    assert torch.allclose(whole.norm(dim=1), torch.ones(graph.num_nodes, dtype=whole.dtype))
+    nine = nodes_of(GraphBatch.collate([random_graph(9, 12)]), LaplacianIds(4, unit="rows"))
+    assert float(nine.square().sum(1).mean()) == pytest.approx(1.0)
+
+
 def test_none_gives_nothing() -> None:
     assert identify(GraphBatch.collate([random_graph(3, 2)]), NoIds()) is None
 
@@ -259,7 +271,7 @@ def test_a_kind_has_only_the_fields_that_do_something() -> None:
     """One class per kind: a user cannot set Laplacian fields of random identifiers and believe that they act."""
     for kind, cls in kinds_of(IdentifierConfig).items():
         names = [each.name for each in fields(cls)]
-        expected = {"laplacian": ["kind", "dim", "which", "sign_flip", "dropout"], "none": ["kind"]}
+        expected = {"laplacian": ["kind", "dim", "which", "sign_flip", "dropout", "unit"], "none": ["kind"]}
         assert names == expected.get(kind, ["kind", "dim"])
         assert identifiers_of_kind(kind, 5).kind == kind  # type: ignore[arg-type]
     assert set(kinds_of(IdentifierConfig)) == set(get_args(IdentifierKind))

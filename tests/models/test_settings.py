@@ -407,6 +407,17 @@ def test_eigenvectors_are_dropped_in_training_and_never_in_a_draw_at_evaluation(
             assert torch.equal(ids_of(config, batch, **options).abs(), plain.abs())
 
 
+@effects.of(LaplacianIds, "unit")
+def test_rows_or_columns_of_eigenvectors_have_length_one() -> None:
+    """4 of the 8 eigenvectors of a path: rows of squared length 1/2 in the mean, or 1; in training as at evaluation."""
+    batch = paths(3)
+    for training in (False, True):
+        columns, rows = (ids_of(LaplacianIds(4, unit=unit), batch, training=training) for unit in ("columns", "rows"))
+        assert torch.allclose(columns.view(3, 8, 4).square().sum(1), torch.ones(3, 4, dtype=columns.dtype))
+        assert torch.allclose(rows.square().sum(1).mean(), torch.ones((), dtype=rows.dtype))
+        assert torch.allclose(rows.abs(), columns.abs() * 2**0.5)
+
+
 def encoded(model: TokenGT, graph: Graph) -> TokenBatch:
     return model.encode(graph)
 

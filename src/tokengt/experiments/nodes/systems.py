@@ -99,7 +99,8 @@ def tokengt(
 
 
 def _lap(count: int) -> LaplacianIds:
-    return LaplacianIds(dim=count, which="both_ends", sign_flip=False)
+    """Rows of unit length: those of 64 eigenvectors of 13,752 nodes are 0.07 long, and no token would tell by them."""
+    return LaplacianIds(dim=count, which="both_ends", sign_flip=False, unit="rows")
 
 
 def _of_laplacian(**more: Any) -> dict[str, ModelConfig]:
