@@ -10,8 +10,6 @@ from tokengt.experiments.strokes import strokes
 from tokengt.training.plots import draw_figure
 
 _LONG = {"mae": "validation MAE", "average_precision": "validation average precision"}
-
-
 # Of the figure, in inches.
 SIZE = (9.0, 5.2)
 

@@ -167,7 +167,7 @@ _AVERAGED = {
     for size, recipes in _recipes({"learning_rate": 2e-3, "warmup": 0.02, "weight_decay": 1e-5}, _USUAL).items()
 }
 # On QM9 as in results/molecules/long.json.
-_LONG = {"learning_rate": 1e-3, "batch_size": 512, "warmup": 0.05, "weight_decay": 0.05, "ema": 0.999}
+_LONG = {"learning_rate": 1e-3, "batch_size": 512, "warmup": 0.05, "weight_decay": 0.05, "ema": 0.999, "loss": "huber"}
 _WALKS_RECIPES = {**_AVERAGED, "medium": (Recipe("own", _LONG), *_AVERAGED["medium"][1:])}
 _WALKS = {"dim": 256, "encoder.num_layers": 10, "encoder.mlp_dim": 512, "encoder.attention.dropout": 0.1}
 # Beside them: a rival that is newer than the paper, TokenGT with one token for a bond instead of two, and that with

@@ -106,7 +106,7 @@ class LaplacianIds(_Ids):
         dropout: probability of dropping a whole eigenvector of a graph in training.
         unit: what has length 1: the "columns", as eigenvectors have, or the "rows" in the mean, as the identifiers of a
             complete basis and near-orthonormal ones have. Of n nodes with d_p < n eigenvectors the rows have a length
-            of sqrt(d_p / n), 0.07 for 64 of 13,752: next to features of length 1 such a token says who it is by 7%.
+            of sqrt(d_p / n), 0.07 for 64 of 13,752: little next to what else a token is the sum of.
     """
 
     kind: Literal["laplacian"] = field(default="laplacian", init=False)
