@@ -25,8 +25,8 @@ from tokengt.data.store import Store
 from tokengt.data.tables import open_table
 from tokengt.files import parts_folder
 from tokengt.inference import Predictor, load
+from tokengt.workflow import predicting, stores
 from tokengt.workflow import rows as all_rows
-from tokengt.workflow import stores
 from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.pace import Pace
@@ -464,6 +464,35 @@ def test_the_pace_names_the_limit() -> None:
     assert str(pace).endswith("; the model was the limit: it worked 75% of the time")
     pace.spent["writing"] = 9.0
     assert str(pace).endswith("; writing was the limit: the model waited 25% of the time")
+
+
+def test_building_the_kernels_of_a_gpu_is_no_share_of_the_pace() -> None:
+    """The first rows take a GPU seconds, after which it may wait for rows all the time."""
+    pace = Pace("featurisation", 2, rows=1000, began=0.0)
+    pace.spent |= {"reading": 4.0, "model": 5.0}
+    pace.has_started()
+    pace.spent["model"] += 1.0
+    pace.ended = 10.0
+    assert pace.limit == "reading"
+    assert str(pace) == (
+        "1,000 rows in 10.0 s (5 s of them to start the model), 100 rows/s; "
+        "featurisation was the limit: the model waited 80% of the time"
+    )
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_the_start_of_a_gpu_is_its_first_chunk(
+    predictor: Predictor, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paces = {}
+    for device in ("cpu", "gpu"):
+        monkeypatch.setattr(predicting, "_builds_kernels", lambda _, device=device: device == "gpu")
+        paces[device] = predict_file(predictor, source, tmp_path / f"{device}.csv", quiet=True, workers=1).pace
+    cpu, gpu = paces["cpu"], paces["gpu"]
+    assert cpu is not None and gpu is not None
+    assert cpu.starting == 0
+    assert gpu.starting > 0
+    assert gpu.spent["model"] > 0
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Random walks: how likely a walker is back where it started, or at the other end of an edge, after 1, 2, ... steps."""
 
+from dataclasses import dataclass
+
 import torch
-from jaxtyping import Float32, Int
+from jaxtyping import Float32, Float64, Int
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
@@ -9,8 +11,10 @@ from tokengt.sparse import sparse_matrix
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.structure.distances import MAX_NODES
 
-# How many entries the walkers of one chunk may take: all nodes of some graphs, times the nodes of the largest of them.
+# How many entries the walkers of one chunk may take: all nodes of some graphs, times how many are followed together.
 _AT_ONCE = 2**22
+# How many walkers of a graph are followed together at most. Graphs with fewer nodes left are filled up to this number.
+_TOGETHER = 32
 
 
 def return_probabilities(batch: GraphBatch, steps: int) -> Float32[Tensor, "nodes steps"]:
@@ -55,18 +59,27 @@ def _probabilities(
     out = torch.zeros(len(source), steps, dtype=torch.float32, device=batch.device)
     if not len(source):
         return out
-    walk, place = _walk(batch), nodes.positions.index_select(0, target)
+    # Graphs lie in the order of their sizes, the largest first. Then those that have a c-th node are the first ones.
+    largest = torch.argsort(nodes.host_lengths, descending=True, stable=True)
+    rows, by_size = nodes.take(largest)
+    row_of = torch.empty_like(rows)
+    row_of[rows] = torch.arange(nodes.total, device=batch.device)
+    walk, begin = _Walk.of(batch, row_of), row_of.index_select(0, source)
+    place = nodes.positions.index_select(0, target)
     # Walks to the first, second, ... node of all graphs are followed together: column c ends at node c of each graph.
-    widest = max(1, _AT_ONCE // nodes.total)
-    for first in range(0, nodes.max_length, widest):
-        own = torch.arange(first, min(first + widest, nodes.max_length), device=batch.device)
-        rows = torch.nonzero((place >= first) & (place < first + widest)).flatten()
-        begin, end = source.index_select(0, rows), place.index_select(0, rows) - first
+    first = 0
+    while first < nodes.max_length:
+        present = int(by_size.host[int((by_size.host_lengths > first).sum())])
+        own = torch.arange(first, min(first + max(1, min(_TOGETHER, _AT_ONCE // present)), nodes.max_length))
+        asked = torch.nonzero((place >= first) & (place <= int(own[-1]))).flatten()
+        there, end = begin.index_select(0, asked), place.index_select(0, asked) - first
         # In float64, whose rounding does not show in float32: the order of the nodes is not to matter.
-        at = (nodes.positions[:, None] == own).double()
+        at = (by_size.positions[:present, None] == own.to(batch.device)).double()
+        matrix = walk.of_first(present)
         for step in range(steps):
-            at = torch.sparse.mm(walk, at)
-            out[rows, step] = at[begin, end].float()
+            at = torch.sparse.mm(matrix, at)
+            out[asked, step] = at[there, end].float()
+        first += len(own)
     return out
 
 
@@ -77,10 +90,24 @@ def _joined(batch: GraphBatch) -> tuple[Int[Tensor, " entries"], Int[Tensor, " e
     return joined // nodes, joined % nodes
 
 
-def _walk(batch: GraphBatch) -> Tensor:
-    """D^-1 A of all graphs, sparse."""
-    nodes = batch.num_nodes
-    source, target = _joined(batch)
-    degree = torch.bincount(source, minlength=nodes)
-    share = 1 / degree.index_select(0, source).double()
-    return sparse_matrix(torch.stack([source, target]), share, (nodes, nodes))
+@dataclass(frozen=True, eq=False)
+class _Walk:
+    """D^-1 A of all graphs, sparse, its entries row by row; graph after graph, so that it is made of blocks."""
+
+    index: Int[Tensor, "2 entries"]
+    share: Float64[Tensor, " entries"]
+
+    @classmethod
+    def of(cls, batch: GraphBatch, row_of: Int[Tensor, " nodes"]) -> "_Walk":
+        """``row_of``: where each node of the batch has its row."""
+        source, target = _joined(batch)
+        degree = torch.bincount(source, minlength=batch.num_nodes)
+        share = 1 / degree.index_select(0, source).double()
+        source, target = row_of.index_select(0, source), row_of.index_select(0, target)
+        order = torch.argsort(source, stable=True)
+        return cls(torch.stack([source, target]).index_select(1, order), share.index_select(0, order))
+
+    def of_first(self, rows: int) -> Tensor:
+        """The matrix of the graphs that have the first so many rows."""
+        entries = int(torch.searchsorted(self.index[0].contiguous(), rows))
+        return sparse_matrix(self.index[:, :entries], self.share[:entries], (rows, rows))

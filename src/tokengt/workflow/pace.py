@@ -9,6 +9,8 @@ from typing import Literal
 from tokengt.data.engines import available_cores
 
 Doing = Literal["reading", "model", "writing"]
+# Below so many seconds a start is not worth a word.
+_LONG_START = 1.0
 
 
 @dataclass
@@ -16,7 +18,8 @@ class Pace:
     """A clock that knows what the process of the model did: waited for rows, ran the model, waited for the disk.
 
     ``source`` is where rows come from: "featurisation" of a file's rows, or "reading" of graphs that are there already.
-    ``workers`` processes do it beside the model; none where everything is done in one process.
+    ``workers`` processes do it beside the model; none where everything is done in one process. ``starting`` is how long
+    the first rows took a GPU, whose kernels are built by them: no share of the time says anything about that.
     """
 
     source: Literal["featurisation", "reading"] = "featurisation"
@@ -25,6 +28,11 @@ class Pace:
     spent: dict[Doing, float] = field(default_factory=lambda: {"reading": 0.0, "model": 0.0, "writing": 0.0})
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
+    starting: float = 0.0
+
+    def has_started(self) -> None:
+        """What the model did so far was its start; its shares are of the time after that."""
+        self.starting, self.spent["model"] = self.starting + self.spent["model"], 0.0
 
     @contextmanager
     def of(self, doing: Doing) -> Iterator[None]:
@@ -59,7 +67,7 @@ class Pace:
     @property
     def waited(self) -> float:
         """The share of the time in which the model had nothing to do, 0 to 1."""
-        return max(0.0, 1.0 - self.spent["model"] / self.seconds)
+        return max(0.0, 1.0 - self.spent["model"] / max(self.seconds - self.starting, 1e-9))
 
     def __str__(self) -> str:
         """One line, whose beginning ``tokengt bench`` reads."""
@@ -70,4 +78,5 @@ class Pace:
             why = f"writing was the limit: {share}"
         else:
             why = f"{self.source} was the limit: {share}"
-        return f"{self.rows:,} rows in {self.seconds:.1f} s, {self.rate:,.0f} rows/s; {why}"
+        start = f" ({self.starting:.0f} s of them to start the model)" if self.starting >= _LONG_START else ""
+        return f"{self.rows:,} rows in {self.seconds:.1f} s{start}, {self.rate:,.0f} rows/s; {why}"

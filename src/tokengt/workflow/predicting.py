@@ -42,6 +42,7 @@ from tokengt.training.calibration import Trust
 from tokengt.training.metrics import to_numpy
 from tokengt.training.processes import Device
 from tokengt.workflow import rows as all_rows
+from tokengt.workflow.ahead import made_ready
 from tokengt.workflow.beside import Beside
 from tokengt.workflow.inputs import unlabelled_graphs
 from tokengt.workflow.node_rows import node_source
@@ -344,13 +345,17 @@ def _answer_all(
     pace: Pace,
     advance: Callable[[int], object],
 ) -> None:
+    starts = _builds_kernels(predictor)
     # Closed whatever happens: the processes that read for it end with it.
-    with closing(source.chunks(frozenset(parts.done))) as chunks:
+    with closing(made_ready(predictor, source.chunks(frozenset(parts.done)))) as chunks:
         while True:
             with pace.of("reading"):
                 chunk = next(chunks, None)
             if chunk is None:
                 break
+            if starts and pace.spent["model"]:
+                pace.has_started()
+                starts = False
             with pace.of("model"):
                 answers, counts = question.answers(predictor, chunk)
             with pace.of("writing"):
@@ -358,6 +363,11 @@ def _answer_all(
             advance(counts.rows)
     with pace.of("writing"):
         parts.finish()
+
+
+def _builds_kernels(predictor: Predictor) -> bool:
+    """Whether the first rows take much longer than those after them."""
+    return predictor.device.type == "cuda"
 
 
 def _of_run(predictor: Predictor) -> list[str]:
