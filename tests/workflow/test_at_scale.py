@@ -489,7 +489,8 @@ def test_the_start_of_a_gpu_is_its_first_chunk(
         monkeypatch.setattr(predicting, "_builds_kernels", lambda _, device=device: device == "gpu")
         paces[device] = predict_file(predictor, source, tmp_path / f"{device}.csv", quiet=True, workers=1).pace
     cpu, gpu = paces["cpu"], paces["gpu"]
-    assert cpu is not None and gpu is not None
+    assert cpu is not None
+    assert gpu is not None
     assert cpu.starting == 0
     assert gpu.starting > 0
     assert gpu.spent["model"] > 0
