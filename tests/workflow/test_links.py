@@ -1,6 +1,7 @@
 """Links from files to predictions: what is learned, what no model ever reads, and one row per pair."""
 
 import csv
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -70,8 +71,14 @@ def test_predictions_come_back_one_row_per_pair(trained: tuple[Path, NodeFiles],
     chance = [float(row["predicted_link"]) for row in rows]
     assert min(chance[0], chance[2]) > 0.5 > max(chance[1], chance[3])
     (tmp_path / "known.csv").write_text("from,to,link\nn0,n1,1\nn0,n50,0\nn18,n17,1\n")
-    found = evaluate(home / "run", replace(files, pairs=tmp_path / "known.csv"), device="cpu", quiet=True)
+    known = replace(files, pairs=tmp_path / "known.csv")
+    found = evaluate(home / "run", known, device="cpu", quiet=True, out=tmp_path / "evaluated")
     assert (found.rows, found.metrics["roc_auc"]) == (3, 1.0)
+    # Of one negative every link is among the first ten, which says nothing: no file and no line has a "nan" for it.
+    written = (tmp_path / "evaluated" / "metrics.json").read_text()
+    assert json.loads(written, parse_constant=pytest.fail)["metrics"]["hits@10"] is None
+    assert json.loads(found.to_json(), parse_constant=pytest.fail)["metrics"]["mrr"] == 1
+    assert str(found).endswith("mrr 1 (hits@10, hits@50, hits@100 undefined with so few negatives) over 3 rows")
     # Without labels all are links, and as many pairs that are none are drawn.
     assert evaluate(home / "run", asked, device="cpu", quiet=True).rows == 8
 

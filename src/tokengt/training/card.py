@@ -12,7 +12,7 @@ from statistics import mean, stdev
 
 from tokengt.models.contract import Description
 from tokengt.training.reliability import Reliability
-from tokengt.training.tasks import Task
+from tokengt.training.tasks import Task, hits_at
 
 FEW_LABELS = 100
 LINEAR = "a linear model on fingerprints"
@@ -189,6 +189,9 @@ def _results(facts: CardFacts) -> str:
         if values:
             columns[beside] = [_number(values.get(name)) for name in means]
     parts = [_table(["metric", *columns], list(zip(means, *columns.values(), strict=True)))]
+    blank = [name for name in means if hits_at(name) is not None and math.isnan(facts.test[name])]
+    if blank:
+        parts.append(f"{', '.join(blank)}: undefined with fewer negatives than that, where every link would be a hit.")
     if facts.folds:
         parts.append(
             f"Every row is a test row of one of the {len(facts.folds)} folds, predicted by models of that fold."

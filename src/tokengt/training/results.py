@@ -106,7 +106,7 @@ def split_table(store: Store, codes: Mapping[str, Int[Tensor, " places"]]) -> by
 
 def write_metrics(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """``metrics.jsonl``, one line per epoch. It holds no times: the same run writes the same bytes."""
-    lines = (json.dumps(_finite(record)) + "\n" for record in records)
+    lines = (json.dumps(finite(record)) + "\n" for record in records)
     write_whole(folder / METRICS, "".join(lines).encode())
 
 
@@ -141,7 +141,7 @@ def write_results(
     write_whole(folder / PREDICTIONS, predictions_table(spec, store, rows, predicted))
     write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters, members)).encode())
     # The last file: a run that has it is finished.
-    write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
+    write_whole(folder / SUMMARY, json.dumps(finite(summary), indent=2).encode() + b"\n")
     return summary
 
 
@@ -249,8 +249,10 @@ def table(rows: Sequence[Sequence[Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """NaN and infinity as null, because JSON cannot write them."""
     if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
