@@ -150,6 +150,19 @@ def test_a_run_of_links_needs_pairs(
     assert "expected its tables, --nodes and --edges, as well" in capsys.readouterr().err
 
 
+def test_balanced_links_are_learned_as_well(tmp_path: Path) -> None:
+    """Five negatives for each link, and both sorts count alike: chances are about those of as many of each."""
+    files, settings = groups(tmp_path), {**QUICK, "training.links.negatives": 5}
+    run = tokengt.train(
+        files, tmp_path / "run", settings={**settings, "training.balance": True}, device="cpu", options=LINKS
+    )
+    assert run.task.class_weights == pytest.approx((0.6, 3.0))
+    summary = read_summary(tmp_path / "run")
+    assert summary.test is not None
+    assert summary.test["roc_auc"] > 0.95
+    assert summary.test["accuracy"] > 0.8, "the test part has as many of each"
+
+
 SEEN: list[tuple[bool, GraphBatch]] = []
 
 
