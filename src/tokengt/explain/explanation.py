@@ -65,6 +65,15 @@ class Molecule:
 
 
 @dataclass(frozen=True, eq=False)
+class Interval:
+    """``low`` and ``high`` [outputs] are to hold the share ``level`` of the true values."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    level: float
+
+
+@dataclass(frozen=True, eq=False)
 class Explanation:
     """One prediction of one graph, and what can be said about it.
 
@@ -79,6 +88,8 @@ class Explanation:
         prediction: [outputs] as a person reads it: natural units, or probabilities.
         spread: [outputs] standard deviation over draws and models; None for a single pass.
         unit: what kind of number that is: "natural units", "probability" or "output".
+        interval: bounds that are to hold a share of the true values; None where the run has none.
+        unlike: whether hardly any training graph is as far from the others as this one; None where the run cannot tell.
         attributions: by method, those that there are: "integrated_gradients", "occlusion", "rollout".
         maps: attention of every layer and head; None where ``missing["maps"]`` says why.
         distance: [layers, heads] attention distance in hops; None as above.
@@ -108,6 +119,8 @@ class Explanation:
     profile: EquivarianceProfile | None
     missing: Mapping[str, str] = field(default_factory=dict)
     members: int = 1
+    interval: Interval | None = None
+    unlike: bool | None = None
     usual: AttentionSummary | None = None
     molecule: Molecule | None = None
     source: str = ""

@@ -6,13 +6,13 @@ probabilities that hold (:mod:`tokengt.training.probabilities`). For graphs as a
 ``calibration.safetensors``; another way to calibrate is a part of :class:`Calibration` with its arrays.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -56,6 +56,16 @@ class Trust:
     distance: Float[ndarray, " rows"] | None = None
     unlike: Bool[ndarray, " rows"] | None = None
 
+    def at(self, rows: slice | Int[ndarray, " some"]) -> "Trust":
+        """What is said of some of the rows, in the order in which they are named."""
+        return Trust(*(None if each is None else each[rows] for each in vars(self).values()))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Trust]") -> "Trust":
+        """What is said of rows one after another; all parts say the same kinds of things."""
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(*(None if each[0] is None else np.concatenate(each) for each in columns))
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -72,6 +82,14 @@ class Calibration:
 
     def probabilities(self, chances: Float[ndarray, "rows width"]) -> Float[ndarray, "rows width"]:
         return chances if self.chances is None else self.chances.apply(chances)
+
+    def has_interval(self, task: Task, level: float) -> bool:
+        """Whether there are intervals of this level."""
+        try:
+            self.check_interval(task, level)
+        except ValueError:
+            return False
+        return True
 
     def check_interval(self, task: Task, level: float) -> None:
         """Refuse what cannot be told, in one sentence."""
