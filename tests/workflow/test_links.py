@@ -57,7 +57,12 @@ def test_links_of_a_known_structure_are_found(trained: tuple[Path, NodeFiles]) -
     with (trained[0] / "run" / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["link"] for row in rows} == {"0", "1"}
-    assert all(int(row["source"]) != int(row["target"]) for row in rows)
+    # Nodes are known by the ids of the table.
+    ends = [(row["source"], row["target"]) for row in rows]
+    assert all(one != other for one, other in ends)
+    assert {end for pair in ends for end in pair} <= {f"n{node}" for node in range(GROUPS * EACH)}
+    joined_in_file = {(f"n{u}", f"n{v}") for u, v in group_edges()}
+    assert {row["link"] == "1" for row, pair in zip(rows, ends, strict=True) if pair in joined_in_file} == {True}
 
 
 def test_predictions_come_back_one_row_per_pair(trained: tuple[Path, NodeFiles], tmp_path: Path) -> None:

@@ -128,6 +128,17 @@ class Recipe:
         if self.task == "multiclass" and len(self.targets) > 1:
             raise ValueError(f"the task multiclass takes one target column, got {', '.join(self.targets)}")
 
+    def refuse_of_molecules(self, what: str) -> None:
+        """One sentence where a source, as ``what`` says it, is asked for what tables of molecules alone have."""
+        for option, value in (
+            ("a column of SMILES", self.smiles),
+            ("a column of descriptors", self.descriptors),
+            ("a column of weights", self.weights),
+            ("learning from bounds such as >3.69", self.censored == "learn"),
+        ):
+            if value:
+                raise ValueError(f"{what}: {option} means nothing there")
+
 
 @dataclass(frozen=True)
 class TargetColumn:

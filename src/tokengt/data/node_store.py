@@ -9,8 +9,9 @@ from tokengt.data.merge import write_store
 from tokengt.data.node_tables import NodeFiles, NodeTables, read_node_tables
 from tokengt.data.prepare import MAX_REJECTED, check_limit, check_rejected
 from tokengt.data.progress import say
-from tokengt.data.store import Store
+from tokengt.data.store import Store, name_tensors
 from tokengt.data.tables import open_table
+from tokengt.data.tensorfile import TensorStream
 from tokengt.data.workspace import Origin, at_work, clear_shards, is_finished, refuse_other_shards
 
 
@@ -28,9 +29,7 @@ def prepare_nodes(
     """
     check_limit(max_rejected)
     files.check()
-    for option, value in (("a column of SMILES", recipe.smiles), ("a column of descriptors", recipe.descriptors)):
-        if value:
-            raise ValueError(f"{files.name} hold a graph and no molecules: {option} means nothing there")
+    recipe.refuse_of_molecules(f"{files.name} hold a graph and no molecules")
     origin = Origin(files.name, files.checksum(), recipe, featurisation(None))
     if is_finished(out, origin):
         return Store.open(out)
@@ -46,6 +45,7 @@ def prepare_nodes(
             raise ValueError(f"{files.nodes}: {error}") from error
         say(f"{files.nodes}: {told}", progress and told is not None)
     manifest, tensors, _ = packed(labelled, origin)
+    tensors |= {name: TensorStream.whole(tensor.numpy()) for name, tensor in name_tensors(found.names).items()}
     with at_work(out, progress):
         if not is_finished(out, origin):
             refuse_other_shards(out, None)

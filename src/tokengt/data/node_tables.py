@@ -98,7 +98,7 @@ class NodeTables:
 
     ``head``, ``rows`` and ``lines`` are those of the table of nodes or, of links, of the table of pairs. ``sentences``
     are what a person should know of it. ``problems`` are why rows of pairs cannot be asked about, by their places;
-    ``labelled`` has the others.
+    ``labelled`` has the others. ``names`` are the ids of all nodes.
     """
 
     labelled: LabelledGraphs
@@ -107,6 +107,7 @@ class NodeTables:
     rows: list[tuple[str, ...]]
     lines: list[int]
     sentences: tuple[str, ...]
+    names: tuple[str, ...]
     problems: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -145,7 +146,8 @@ def read_node_tables(files: NodeFiles, recipe: Recipe, known: GraphColumns | Non
     features = encoded(nodes.table, roles.nodes, nodes.columns, nodes.lines)
     ends, edge_features = _edges(edges, roles, numbers, nodes.table.path)
     graphs = GraphBatch.collate([Graph(features, ends, edge_features, num_nodes=len(nodes.lines))])
-    read = NodeTables(_unlabelled(graphs), roles, nodes.table.columns, nodes.cells, nodes.lines, tuple(sentences))
+    asked = (nodes.table.columns, nodes.cells, nodes.lines)
+    read = NodeTables(_unlabelled(graphs), roles, *asked, tuple(sentences), nodes.columns[roles.id])
     if level == LINK:
         return _with_links(read, files, recipe, numbers, known is not None)
     labels, classes, whole = _labels(nodes, targets, recipe.task)

@@ -20,7 +20,7 @@ from tokengt.explain.attributions import (
 from tokengt.explain.distance import attention_distance
 from tokengt.explain.maps import AttentionMaps, attention_maps
 from tokengt.explain.profile import EquivarianceProfile, equivariance_profile
-from tokengt.explain.subject import Reading, as_they_are
+from tokengt.explain.subject import Reading, Subject, as_they_are
 from tokengt.explain.token_subject import Baseline
 from tokengt.explain.tokens import Tokens, one_graph
 from tokengt.graph import Graph
@@ -30,6 +30,8 @@ from tokengt.models.contract import Model
 T = TypeVar("T")
 # Characters of a page that a notebook keeps in its file.
 _LARGEST_FRAME = 2_000_000
+# Tokens up to which each is left out once: the work grows with their square, and takes a core a minute for so many.
+_MOST_OCCLUDED = 2_000
 ATTRIBUTIONS: tuple[Method, ...] = ("integrated_gradients", "occlusion", "rollout")
 
 
@@ -182,7 +184,7 @@ def explain_graph(
         raise ValueError(f"output is {output}; this model has {len(prediction)} (from 0)")
     ask: dict[Method, Callable[[], Attribution]] = {
         "integrated_gradients": lambda: of_gradients(subject, output),
-        "occlusion": lambda: of_occlusion(subject, output),
+        "occlusion": lambda: _occluded(subject, output),
         "rollout": lambda: of_attention(model, batch, "rollout", row=row),
         "attention": lambda: of_attention(model, batch, "attention", row=row),
     }
@@ -204,6 +206,21 @@ def explain_graph(
         profile=attempt(lambda: equivariance_profile(model, batch), "profile", missing) if attention else None,
         missing=missing,
     )
+
+
+def _occluded(subject: Subject, output: int) -> Attribution:
+    """Occlusion, unless it would take hours.
+
+    Raises:
+        ValueError: one sentence: there are too many tokens.
+    """
+    count = len(subject.tokens)
+    if count > _MOST_OCCLUDED:
+        raise ValueError(
+            f"the graph has {count:,} tokens, and the model would be asked once without each of them, which is done up "
+            f"to {_MOST_OCCLUDED:,}; tokengt.explain.attribution does it whatever it takes"
+        )
+    return of_occlusion(subject, output)
 
 
 def attempt(ask: Callable[[], T], name: str, missing: dict[str, str]) -> T | None:

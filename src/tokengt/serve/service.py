@@ -216,4 +216,6 @@ def needs_of(spec: RunSpec, atoms: int) -> Needs:
     policy, given = spec.molecules, spec.descriptors
     if policy is not None:
         policy = replace(policy, max_atoms=min(atoms, policy.max_atoms))
-    return Needs(policy, given.columns, spec.text_column, 0 if given.names else len(given.mean))
+    return Needs(
+        policy, given.columns, spec.text_column, 0 if given.names else len(given.mean), spec.tables is not None
+    )

@@ -42,6 +42,8 @@ class CardFacts:
         sha256: its checksum; for graphs in memory that of their packed arrays.
         rows: how many records it holds.
         rejected: how many of them could not be read.
+        unit: what they are, such as "row" or "graph".
+        tables: whether it was a table of nodes and one of edges.
         split: how the parts were made, in words, such as "random, seed 0" or "by the column `set`".
         counts: rows of each part, such as ``{"train": 902, "valid": 113, "test": 113}``.
         train_labels: training labels of each target, in the order of ``task.names``; of folds, the fewest.
@@ -80,6 +82,8 @@ class CardFacts:
     linear: Mapping[str, float] | None = None
     settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    unit: str = "row"
+    tables: bool = False
     molecules: bool = False
     text_column: str | None = None
     descriptors: tuple[str, ...] = ()
@@ -233,9 +237,10 @@ def _uncertainty(facts: CardFacts) -> str:
                 ["rank correlation of width and absolute error", f"{told.rank_correlation:.2f}", "1"],
             ],
         )
+        other = "other chemistry" if facts.molecules else "other graphs"
         how = (
             "`tokengt predict --interval 0.9` adds the columns `low_` and `high_`. They hold for "
-            f"{rows}: expect less on other chemistry or another laboratory. Wide ones are where errors were large: far "
+            f"{rows}: expect less on {other} or another laboratory. Wide ones are where errors were large: far "
             "from the training data, where its labels differ, or where the model disagrees with its neighbours."
         )
         return f"{table}\n\n{how} The picture is `calibration.png`."
@@ -251,7 +256,7 @@ def _uncertainty(facts: CardFacts) -> str:
 
 def _data(facts: CardFacts) -> str:
     rejected = f"{facts.rejected:,} rejected (`rejected.csv` in the store says which and why)"
-    file = f"File: {_code(facts.source or '')}, {_count(facts.rows, 'row')}, "
+    file = f"File: {_code(facts.source or '')}, {_count(facts.rows, facts.unit)}, "
     file += rejected if facts.rejected else "none rejected"
     folds = facts.folds or (Fold(facts.counts, facts.train_labels),)
     parts = ", ".join(f"{_range([fold.counts[name] for fold in folds])} {name}" for name in folds[0].counts)
@@ -270,7 +275,26 @@ def _data(facts: CardFacts) -> str:
     )
 
 
+def new_tables(level: str) -> str:
+    """How a person names the tables of a graph to predict, on the command line."""
+    return "--nodes NODES.csv --edges EDGES.csv" + (" --pairs PAIRS.csv" if level == "link" else "")
+
+
+def _use_tables(facts: CardFacts) -> str:
+    """How predictions are asked for where the graph is a table of nodes and one of edges."""
+    pairs = ', pairs="PAIRS.csv"' if facts.level == "link" else ""
+    return (
+        f"```bash\ntokengt predict RUN {new_tables(facts.level)} --out out.csv\n```\n\n"
+        "```python\nfrom tokengt import NodeFiles\nfrom tokengt.workflow.predicting import predict_file\n\n"
+        f'predict_file(RUN, NodeFiles("NODES.csv", "EDGES.csv"{pairs}), "out.csv")\n```\n\n'
+        "`RUN` is the folder that holds this file. The tables need the ids and features that those of training had; "
+        "labels may be left out."
+    )
+
+
 def _use(facts: CardFacts) -> str:
+    if facts.tables and facts.model.own_class is None:
+        return _use_tables(facts)
     example = '["CCO", "c1ccccc1O"]' if facts.molecules else "graphs"
     example += ", descriptors=numbers" if facts.descriptors else ""
     file = "new.csv" if facts.molecules else "new.pt"

@@ -332,6 +332,7 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     """The graphs of a PyG file or a folder of NetworkX JSON; labels may be there or not."""
     if spec.molecules is not None:
         raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
+    _refuse_tables(spec, str(source))
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
     return _as_trained(spec, known.alone(source, spec.task.names, spec.level, spec.attributes))
@@ -341,7 +342,17 @@ def unlabelled_contents(spec: RunSpec, contents: Sequence[Any]) -> UnlabelledGra
     """The graphs that these objects describe, as ``networkx.node_link_data`` does."""
     if spec.molecules is not None:
         raise ValueError("this run was trained on molecules; expected SMILES, got graphs")
+    _refuse_tables(spec, "the input")
     return _as_trained(spec, read_networkx_graphs(contents, spec.task.names, spec.level, spec.attributes))
+
+
+def _refuse_tables(spec: RunSpec, what: str) -> None:
+    """Attributes of a graph are not scaled as the columns of tables were: predictions from them would be wrong."""
+    if spec.tables is not None:
+        raise ValueError(
+            f"{what} holds graphs, but this run was trained on a table of nodes and one of edges; expected such tables "
+            "(--nodes and --edges, in Python NodeFiles)"
+        )
 
 
 def _as_trained(spec: RunSpec, read: LabelledGraphs) -> UnlabelledGraphs:
