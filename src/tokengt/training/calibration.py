@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from tokengt.config import from_dict, read_json
+from tokengt.data.cells import LARGEST_FLOAT32
 from tokengt.files import checksum, write_whole
 from tokengt.models.pretrained import unsealed, write_sealed
 from tokengt.training.conformal import Conformal, check_level, fewest, quantile
@@ -192,7 +193,9 @@ def _arrays(calibration: Calibration) -> dict[str, NDArray[Any]]:
     known = calibration.known
     if known is not None:
         usual = np.array([known.usual.similarity, known.usual.distance, known.usual.unit])
-        arrays |= {"known.labels": known.labels.astype(np.float32), "known.usual": usual}
+        # Labels that float32 cannot hold are none that anybody measures; they become its largest numbers.
+        labels = np.clip(known.labels, -LARGEST_FLOAT32, LARGEST_FLOAT32).astype(np.float32)
+        arrays |= {"known.labels": labels, "known.usual": usual}
         if known.described.bits is not None:
             arrays["known.bits"] = known.described.bits
         if known.described.vectors is not None:

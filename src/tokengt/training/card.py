@@ -136,10 +136,10 @@ def card_warnings(facts: CardFacts) -> list[str]:
         )
     for element, count in facts.unseen_elements.items():
         where = "training" if not facts.folds else "training in the first fold"
-        warnings.append(f"{element} occurs in {_count(count, thing)} of the other parts but in none of {where}.")
+        warnings.append(f"{element} occurs in {counted(count, thing)} of the other parts but in none of {where}.")
     for name, labels in zip(facts.task.names, facts.train_labels, strict=True):
         if labels < FEW_LABELS:
-            warnings.append(f"{_code(name)} has only {_count(labels, 'training label')}.")
+            warnings.append(f"{_code(name)} has only {counted(labels, 'training label')}.")
     return [*warnings, *facts.notes]
 
 
@@ -153,7 +153,7 @@ def censored_notes(censored: Mapping[str, int], learned: bool = False) -> tuple[
             "biased away from them; `--censored learn` learns from bounds"
         )
     return tuple(
-        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, {what}."
+        f"{_code(name)} was a bound such as `>3.69` and no number in {counted(count, 'row')}, {what}."
         for name, count in censored.items()
         if count
     )
@@ -256,7 +256,7 @@ def _uncertainty(facts: CardFacts) -> str:
 
 def _data(facts: CardFacts) -> str:
     rejected = f"{facts.rejected:,} rejected (`rejected.csv` in the store says which and why)"
-    file = f"File: {_code(facts.source or '')}, {_count(facts.rows, facts.unit)}, "
+    file = f"File: {_code(facts.source or '')}, {counted(facts.rows, facts.unit)}, "
     file += rejected if facts.rejected else "none rejected"
     folds = facts.folds or (Fold(facts.counts, facts.train_labels),)
     parts = ", ".join(f"{_range([fold.counts[name] for fold in folds])} {name}" for name in folds[0].counts)
@@ -370,7 +370,8 @@ def _range(values: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _count(number: int, thing: str) -> str:
+def counted(number: int, thing: str) -> str:
+    """How many of a thing there are: "1 row", "2 rows"."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 

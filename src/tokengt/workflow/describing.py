@@ -11,7 +11,7 @@ from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import load_model
 from tokengt.models.pretrained import CONFIG
-from tokengt.training.card import LINEAR, new_tables
+from tokengt.training.card import LINEAR, counted, new_tables
 from tokengt.training.metrics import describe
 from tokengt.training.results import CARD, METRICS, SUMMARY, read_summary
 from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, read_run
@@ -39,9 +39,9 @@ def info(path: Path) -> list[str]:
 def _store(path: Path) -> Iterator[str]:
     manifest = read_manifest(path)
     counts = manifest.counts
-    held = ", ".join(_count(counts[f"{what}s"], what) for what in ("graph", "node", "edge"))
+    held = ", ".join(counted(counts[f"{what}s"], what) for what in ("graph", "node", "edge"))
     yield f"{path}: a store of {held}"
-    rows = _count(manifest.source.rows, "row" if manifest.by_line else "graph")
+    rows = counted(manifest.source.rows, "row" if manifest.by_line else "graph")
     yield f"source     {manifest.source.name} ({rows}, {manifest.rejected:,} rejected)"
     targets = [
         target.name if target.classes is None else f"{target.name} ({len(target.classes)} classes)"
@@ -53,10 +53,6 @@ def _store(path: Path) -> Iterator[str]:
     made = ", ".join(f"{key} {value}" for key, value in manifest.featurisation.items() if not isinstance(value, dict))
     policy = ", ".join(f"{key} {value}" for key, value in manifest.featurisation.get("policy", {}).items())
     yield f"features   {made}" + (f" ({policy})" if policy else "")
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def _run(path: Path, spec: RunSpec) -> Iterator[str]:
