@@ -333,7 +333,7 @@ def test_a_module_of_ones_own() -> None:
 
 
 def test_a_large_graph_is_explained_without_occlusion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once without each of 7,500 tokens would take an hour, during which nothing is said; the rest takes seconds."""
+    """Once without each of 7,500 tokens takes minutes, during which nothing is said; the rest takes seconds."""
     monkeypatch.setattr("tokengt.explain.explanation._MOST_OCCLUDED", 3)
     graph = Graph(torch.tensor([[0], [1], [3]]), torch.tensor([[0], [1]]))
     found = explain_graph(Mine(), graph)

@@ -30,7 +30,7 @@ from tokengt.models.contract import Model
 T = TypeVar("T")
 # Characters of a page that a notebook keeps in its file.
 _LARGEST_FRAME = 2_000_000
-# Tokens up to which each is left out once: the work grows with their square, and takes a core a minute for so many.
+# Tokens up to which each is left out once: the work grows with the square of their number.
 _MOST_OCCLUDED = 2_000
 ATTRIBUTIONS: tuple[Method, ...] = ("integrated_gradients", "occlusion", "rollout")
 
@@ -209,7 +209,7 @@ def explain_graph(
 
 
 def _occluded(subject: Subject, output: int) -> Attribution:
-    """Occlusion, unless it would take hours.
+    """Occlusion, unless it would take far longer than all the rest.
 
     Raises:
         ValueError: one sentence: there are too many tokens.
