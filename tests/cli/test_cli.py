@@ -45,6 +45,11 @@ def test_import_loads_nothing_it_does_not_need() -> None:
     assert not (together - alone) & heavy
 
 
+def test_the_package_is_run_as_its_command_is() -> None:
+    done = subprocess.run([sys.executable, "-m", "tokengt", "--help"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, run("--help").stdout)
+
+
 def test_presets_are_listed() -> None:
     done = here("presets")
     assert done.returncode == 0

@@ -1,5 +1,7 @@
 """A table of pairs: what its rows ask, and what is wrong with it in one sentence."""
 
+import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,9 @@ import torch
 
 from tokengt import NodeFiles
 from tokengt.data.manifest import Recipe
+from tokengt.data.node_store import prepare_nodes
 from tokengt.data.node_tables import NodeTables, read_node_tables
+from tokengt.data.store import Store
 
 NODES = "id,size\n" + "".join(f"n{place},{place}\n" for place in range(5))
 EDGES = "source,target\nn0,n1\nn1,n2\nn2,n2\n"
@@ -64,16 +68,13 @@ def test_a_trained_run_reads_pairs_without_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pairs", "said", "sentence"),
     [
-        ("source,target\nn0,n1\nn0,n9\n", {}, "pairs.csv, line 3: target is 'n9', which is no id of .*one of its 5"),
         ("source,target\n", {}, "pairs.csv has a header but no rows"),
         ("source\nn0\n", {}, "has one column; expected two that name the nodes of each pair"),
-        ("source,target,y\nn0,n1,2\n", {"targets": ("y",)}, "column 'y' is '2'; expected 1 or 0"),
         ("source,target,y\nn0,n1,\n", {"targets": ("y",)}, "target 'y' has no label"),
         ("source,target,y\nn0,n1,1\n\nn1,n0,0\n", {"targets": ("y",)}, "line 4: the pair has another label on line 2"),
         ("source,target\nn0,n1\n", {"targets": ("y",)}, "has no column 'y', which the target option names"),
         ("source,target\nn0,n1\n", {"targets": ("source",)}, "names column 'source', which holds ids of nodes"),
         ("source,target,y\nn0,n1,1\n", {"targets": ("y",), "split": "y"}, "names column 'y', which holds the split"),
-        ("source,target,p\nn0,n1,some\n", {"split": "p"}, "line 2: column 'p' is 'some'; expected train, valid"),
         (
             "source,target\nn0,n1\n",
             {"level": "node"},
@@ -86,6 +87,64 @@ def test_a_trained_run_reads_pairs_without_labels(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(tmp_path: Path, pairs: str | None, said: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as error:
         read(tmp_path, pairs, **said)
+    assert "\n" not in str(error.value)
+
+
+BAD = "source,target,y,p\nn0,n1,1,train\nn0,n9,0,train\nn1,n4,2,valid\nn2,n3,0\nn3,n4,,some\nn8,n7,5,?\nn4,n0,0,test\n"
+REASONS = {
+    1: "target is 'n9', which is no id of .*nodes.csv; expected one of its 5 ids",
+    2: "column 'y' is '2'; expected 1 or 0: link or not",
+    3: "the row has 3 cells; expected 4",
+    4: "column 'p' is 'some'; expected train, valid, test or hidden",
+    5: "source is 'n8', which is no id of",
+}
+
+
+def test_a_bad_row_is_named_and_costs_the_others_nothing(tmp_path: Path) -> None:
+    found = read(tmp_path, BAD, targets=("y",), split="p")
+    assert list(found.problems) == list(REASONS)
+    for place, reason in REASONS.items():
+        assert re.match(reason, found.problems[place])
+    assert found.labelled.graphs.link_index.tolist() == [[0, 4], [1, 0]]
+    assert found.labelled.targets.tolist() == [[1], [0]]
+    assert found.labelled.split is not None
+    assert found.labelled.split.tolist() == [0, 2]
+    assert len(found.rows) == len(found.lines) == 7, "all rows are given back"
+    assert found.rejected[0].line == 3
+    assert found.rejected[0].cells == ("n0", "n9", "0", "train")
+
+
+def stored(folder: Path, pairs: str, limit: float, said: dict[str, object]) -> Store:
+    read(folder, "source,target\nn0,n1\n")
+    (folder / "pairs.csv").write_text(pairs)
+    files = NodeFiles(*(folder / f"{name}.csv" for name in ("nodes", "edges")), pairs=folder / "pairs.csv")
+    recipe = Recipe(**{"level": "link", **said})
+    return prepare_nodes(files, folder / "store", recipe, progress=False, max_rejected=limit)
+
+
+def test_a_store_lists_the_rows_that_it_does_not_hold(tmp_path: Path) -> None:
+    store = stored(tmp_path, BAD, 0.8, {"targets": ("y",), "split": "p"})
+    assert (store.manifest.source.rows, store.manifest.rejected, len(store.targets)) == (7, 5, 2)
+    assert Store.open(tmp_path / "store").manifest == store.manifest
+    with (tmp_path / "store" / "rejected.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["line"], row["source"], row["target"]) for row in rows[:2]] == [("3", "n0", "n9"), ("4", "n1", "n4")]
+    for row, reason in zip(rows, REASONS.values(), strict=True):
+        assert re.match(reason, row["reason"])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "limit", "sentence"),
+    [
+        (BAD, 0.5, "5 of the 7 rows of .*pairs.csv are rejected, more than the limit of 0.5 allows .the first, line 3"),
+        ("source,target\nn0,n9\n", 1.0, "none of the 1 rows of .*pairs.csv can be read; line 2: target is 'n9', which"),
+        ("source,target\nn0,n1\n", 1.5, "max_rejected is 1.5; expected a share of the rows"),
+    ],
+)
+def test_a_table_of_mostly_bad_rows_is_refused(tmp_path: Path, pairs: str, limit: float, sentence: str) -> None:
+    said = {"targets": ("y",), "split": "p"} if pairs is BAD else {}
+    with pytest.raises(ValueError, match=sentence) as error:
+        stored(tmp_path, pairs, limit, said)
     assert "\n" not in str(error.value)
 
 

@@ -332,6 +332,18 @@ def test_a_module_of_ones_own() -> None:
     assert "a module of your own" in found.missing["integrated_gradients"]
 
 
+def test_a_large_graph_is_explained_without_occlusion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once without each of 7,500 tokens takes minutes, during which nothing is said; the rest takes seconds."""
+    monkeypatch.setattr("tokengt.explain.explanation._MOST_OCCLUDED", 3)
+    graph = Graph(torch.tensor([[0], [1], [3]]), torch.tensor([[0], [1]]))
+    found = explain_graph(Mine(), graph)
+    assert "occlusion" not in found.attributions
+    assert (
+        "the graph has 4 tokens, and the model would be asked once without each of them" in found.missing["occlusion"]
+    )
+    assert len(attribution(Mine(), graph, "occlusion").scores) == 4
+
+
 def test_favor_has_attributions_and_no_maps() -> None:
     model = small_model(encoder=EncoderConfig(num_layers=1, num_heads=3, attention=FavorConfig()))
     found = explain_graph(model, plain(random_graph(5, 6)))

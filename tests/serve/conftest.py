@@ -12,9 +12,10 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
 from tests.serve.client import Running, running
-from tests.workflow.small import molecule_csv, train_small
+from tests.workflow.small import molecule_csv, molecules, train_small, write_csv
 from tokengt.inference import Predictor, load
 from tokengt.serve.limits import Limits
+from tokengt.workflow.fitting import TrainOptions
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served")
     train_small(molecule_csv(folder / "data.csv"), folder / "run", ("y", "z"))
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def trusted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has intervals, since 40% of its molecules validate."""
+    folder = tmp_path_factory.mktemp("trusted")
+    data = write_csv(folder / "data.csv", ("smiles", "y"), zip(*molecules(160), strict=True))
+    options = TrainOptions(quiet=True, workers=1, fractions=(0.4, 0.4, 0.2))
+    train_small(data, folder / "run", "y", options=options)
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def trusted_server(trusted: Path) -> Iterator[Running]:
+    with running(load(trusted, "cpu"), folder=trusted) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pytest
 from tests.serve.client import Running, run_async, running
 from tests.serve.conftest import path_graph
 from tests.workflow.small import molecules, read_csv, train_small, write_csv
+from tokengt.explain.page.words import number
 from tokengt.inference import Predictor, load
 from tokengt.serve import explaining
 from tokengt.serve.app import create_app
@@ -77,6 +78,43 @@ def test_csv_is_given_to_whoever_accepts_it(server: Running) -> None:
     rows = list(csv.DictReader(io.StringIO(answer.body.decode())))
     assert [row["smiles"] for row in rows] == TEXTS[:2]
     assert answer.body == server.table("smiles\n" + "\n".join(TEXTS[:2])).body
+
+
+def test_intervals_and_neighbours_are_those_of_predict(trusted: Path, trusted_server: Running, tmp_path: Path) -> None:
+    text = TABLE + "pt,[Pt]\n"
+    (tmp_path / "in.csv").write_text(text)
+    predict_file(trusted, tmp_path / "in.csv", tmp_path / "out.csv", interval=0.9, quiet=True, device="cpu")
+    assert trusted_server.table(text, query="?interval=0.9").body == (tmp_path / "out.csv").read_bytes()
+    told = trusted_server.get("/api/run").json()
+    assert told["beside"] == {
+        "interval": 0.9,
+        "neighbours": True,
+        "columns": ["low_y", "high_y", "similarity", "distance", "unlike_training"],
+    }
+    asked = {"smiles": ["c1ccccc1CCCC", "[Pt]", "C1CC"], "alone": True, "interval": 0.9}
+    content = trusted_server.post("/api/predict", asked).json()
+    assert content["columns"] == ["smiles", *told["columns"], *told["beside"]["columns"], "reason"]
+    expected = load(trusted, "cpu").predict(asked["smiles"], interval=0.9)
+    assert expected.low is not None
+    assert [row["low_y"] for row in content["rows"][:2]] == expected.low[:2, 0].tolist()
+    assert [row["unlike_training"] for row in content["rows"]] == [False, True, None]
+    assert content["rows"][2]["low_y"] is None
+    plain = trusted_server.post("/api/predict", {"smiles": ["CCO"]}).json()
+    assert plain["columns"] == ["smiles", "predicted_y", "reason"]
+
+
+def test_what_the_run_cannot_tell_is_said(server: Running) -> None:
+    """Four validation rows are too few for an interval."""
+    told = server.get("/api/run").json()["beside"]
+    assert (told["interval"], told["neighbours"]) == (None, True)
+    for answer in (
+        server.table(TABLE, query="?interval=0.9"),
+        server.post("/api/predict", {"smiles": ["C"], "interval": 0.9}),
+    ):
+        assert (answer.status, answer.json()["field"]) == (422, "interval")
+        assert "this run has no intervals: its validation part had too few labels" in answer.error
+    for query in ("nan", "2", "-1", "x"):
+        assert server.table(TABLE, query=f"?interval={query}").status == 422
 
 
 def test_draws_have_a_spread(predictor: Predictor) -> None:
@@ -208,6 +246,13 @@ def test_the_application_needs_no_socket(predictor: Predictor) -> None:
     assert content["rows"][0]["predicted_y"] == float(predictor.predict(["CCO"]).mean[0, 0])
 
 
+def test_the_description_knows_what_can_stand_beside_predictions(server: Running) -> None:
+    paths = server.get("/openapi.json").json()["paths"]
+    body = paths["/api/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert {"interval", "neighbours"} <= set(body)
+    assert {"smiles", "interval", "neighbours"} == {each["name"] for each in paths["/api/table"]["post"]["parameters"]}
+
+
 def test_the_page_and_its_files(server: Running) -> None:
     page = server.get("/")
     assert page.headers["content-type"].startswith("text/html")
@@ -216,6 +261,16 @@ def test_the_page_and_its_files(server: Running) -> None:
     for name in ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "app.py", "page.js%00", ""):
         assert server.get(f"/static/{name}").status == 404
     assert server.get("/health").json() == {"status": "ready"}
+
+
+def test_an_explanation_says_how_far_to_trust(trusted: Path, trusted_server: Running) -> None:
+    expected = load(trusted, "cpu").predict("[Pt]", interval=0.9)
+    assert expected.low is not None
+    page = trusted_server.get(
+        f"/{trusted_server.post('/api/explain', {'smiles': '[Pt]'}).json()['page']}"
+    ).body.decode()
+    assert f'"interval":"{number(expected.low[0, 0])} to'.replace("\u2212", "\\u2212") in page
+    assert '"warning":"Unlike anything trained on: ' in page
 
 
 def test_an_explanation_is_a_page_of_its_own(server: Running) -> None:

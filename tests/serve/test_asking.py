@@ -18,6 +18,7 @@ from tokengt.serve.limits import Limits
 from tokengt.serve.needs import Needs
 from tokengt.serve.problems import Problem, shown
 from tokengt.serve.sketches import Drawing, DrawnAtom, DrawnBond
+from tokengt.workflow.beside import Beside
 
 MOLECULES, GRAPHS = Needs(DEFAULT_POLICY), Needs(None)
 WITH_NUMBERS = Needs(DEFAULT_POLICY, ("T", "pH"))
@@ -36,6 +37,9 @@ def predicted(content: Any, needs: Needs = MOLECULES) -> Molecules | Graphs:
 def test_what_is_asked_for() -> None:
     assert predicted({"smiles": ["C", "CC"]}) == Molecules(("C", "CC"))
     assert predicted({"smiles": ["C"], "alone": True}) == Molecules(("C",), (), True)
+    beside = predicted({"smiles": ["C"], "interval": 0.9, "neighbours": True})
+    assert beside == Molecules(("C",), beside=Beside(0.9, True))
+    assert predicted({"smiles": ["C"], "interval": None}) == Molecules(("C",))
     assert predicted({"smiles": ["C"], "descriptors": [[1, 2.5]]}, WITH_NUMBERS) == Molecules(("C",), ((1.0, 2.5),))
     graph = {"nodes": [], "edges": []}
     assert predicted({"graphs": [graph]}, GRAPHS) == Graphs((graph,))
@@ -56,6 +60,8 @@ def test_what_is_asked_for() -> None:
         ({"smiles": ["C", 5]}, 422, "smiles[1]", "smiles[1] is 5; expected text"),
         ({"smiles": ["C"] * 4}, 413, "smiles", "smiles has 4 entries; expected at most 3 (the limit rows)"),
         ({"smiles": ["C" * 20_001]}, 422, "smiles[0]", "20,001 characters; expected at most 20,000"),
+        ({"smiles": ["C"], "interval": "0.9"}, 422, "interval", 'interval is "0.9"; expected a finite number'),
+        ({"smiles": ["C"], "neighbours": 1}, 422, "neighbours", "neighbours is 1; expected true or false"),
         ({"smiles": ["C"], "alone": 1}, 422, "alone", "alone is 1; expected true or false"),
     ],
 )

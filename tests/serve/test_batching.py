@@ -7,6 +7,7 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,9 +17,9 @@ from tests.graphs import graphs as any_graphs
 from tests.workflow.small import molecules
 from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
-from tokengt.inference import Predictor
-from tokengt.serve.batching import Batcher, Job, Outcome
-from tokengt.workflow.predicting import Question, predict_file, prediction_question
+from tokengt.inference import Predictor, load
+from tokengt.serve.batching import Batcher, Job
+from tokengt.workflow.predicting import Answered, Question, predict_file, prediction_question
 
 TEXTS = molecules(20)[0]
 SECONDS = 30
@@ -28,8 +29,10 @@ def graphs_of(predictor: Predictor, texts: list[str]) -> GraphBatch:
     return predictor.read_texts(texts)[0]
 
 
-def outcome(job: Job) -> Outcome:
-    return job.future.result(SECONDS)
+def outcome(job: Job) -> Answered:
+    found = job.future.result(SECONDS).found
+    assert found is not None
+    return found
 
 
 class Watched:
@@ -104,6 +107,29 @@ def test_whoever_asks_to_be_alone_is(predictor: Predictor) -> None:
         values = [outcome(job).values.tolist() for job in jobs]
     assert sorted(watched.sizes) == [1, 2, 4]
     assert values[1] == predictor.predict(TEXTS[2:4]).mean.tolist()
+
+
+def test_intervals_are_asked_together_with_others_that_ask_for_them(trusted: Path) -> None:
+    """Each has the bounds of its own rows; whoever asks for none is not kept waiting for them."""
+    run = load(trusted, "cpu")
+    bounded = prediction_question(run, interval=0.9)
+    with batching(run) as (batcher, watched):
+        batcher.submit(graphs_of(run, ["C"]))
+        assert watched.began.wait(SECONDS)
+        parts = [TEXTS[:2], TEXTS[2:5]]
+        jobs = [batcher.submit(graphs_of(run, part), question=bounded) for part in parts]
+        plain = batcher.submit(graphs_of(run, TEXTS[:2]))
+        assert jobs[0].kind == jobs[1].kind != plain.kind
+        alone = batcher.submit(graphs_of(run, TEXTS[:5]), alone=True, question=bounded)
+        watched.open.set()
+        found = [outcome(job) for job in jobs]
+        whole, without = outcome(alone), outcome(plain)
+    expected = run.predict(TEXTS[:5], interval=0.9)
+    for name in ("low", "high", "similarity", "distance", "unlike"):
+        told = [getattr(each.trust, name) for each in (*found, whole)]
+        np.testing.assert_array_equal(np.concatenate(told[:2]).ravel(), getattr(expected, name).ravel())
+        np.testing.assert_array_equal(told[2].ravel(), getattr(expected, name).ravel())
+    assert without.trust.low is None
 
 
 def test_a_long_request_lets_others_in_between_and_keeps_its_bits(

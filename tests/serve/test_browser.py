@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 
 from tests import browser
@@ -15,6 +16,7 @@ from tests.serve.attacks import SCRIPT
 from tests.serve.client import Running
 from tests.serve.conftest import path_graph
 from tests.workflow.small import molecules
+from tokengt.inference import load
 from tokengt.workflow.predicting import predict_file
 
 
@@ -79,7 +81,7 @@ def test_typed_molecules_are_predicted_and_downloaded(
     """The table and the file are what ``tokengt predict`` writes; text that looks like HTML stays text."""
     lines = f"CCO ethanol\nC1CC {SCRIPT}\n{SCRIPT}\nc1ccccc1O phenol, or carbolic acid\n"
     (tmp_path / "in.smi").write_text(lines)
-    predict_file(run, tmp_path / "in.smi", tmp_path / "out.csv", quiet=True, device="cpu")
+    predict_file(run, tmp_path / "in.smi", tmp_path / "out.csv", neighbours=True, quiet=True, device="cpu")
     expected = list(csv.reader(io.StringIO((tmp_path / "out.csv").read_text())))[1:]
     opened = open_page()
     opened.predict(lines)
@@ -245,7 +247,8 @@ def test_a_file_is_dropped(open_page: Open, run: Path, tmp_path: Path) -> None:
     opened.click("#later")
     assert opened.text("#shown-rows") == "rows 101 to 120 of 120"
     assert f"row 119, {SCRIPT}" in opened.text("#table tbody tr:last-child")
-    predict_file(run, tmp_path / "in.csv", tmp_path / "out.csv", smiles="structure", quiet=True, device="cpu")
+    asked = {"smiles": "structure", "neighbours": True}
+    predict_file(run, tmp_path / "in.csv", tmp_path / "out.csv", quiet=True, device="cpu", **asked)
     with opened.page.expect_download() as download:
         opened.click("#download")
     assert Path(download.value.path()).read_bytes() == (tmp_path / "out.csv").read_bytes()
@@ -259,6 +262,31 @@ def test_a_file_is_dropped(open_page: Open, run: Path, tmp_path: Path) -> None:
     assert "x.pdf ends in .pdf; expected one of .csv" in opened.text("#ask .problem")
     complaints = [text for text in opened.complaints if "422" not in text]
     assert complaints == []
+
+
+def test_intervals_and_what_is_unlike_training_are_shown(
+    open_page: Open, trusted: Path, trusted_server: Running
+) -> None:
+    """Below the value its bounds; what is like nothing in training says so, here and in its explanation."""
+    expected = load(trusted, "cpu").predict(["c1ccccc1CCCC", "[Pt]"], interval=0.9)
+    assert expected.low is not None
+    assert expected.high is not None
+    opened = open_page(trusted_server)
+    opened.predict("c1ccccc1CCCC butylbenzene\n[Pt] platinum\nC1CC broken\n")
+    assert "the interval that is to hold 90% of true values" in opened.text("#summary")
+    bounds = opened.page.locator("#table td.value .interval").all_inner_texts()
+    told = [[float(text.replace("\u2212", "-")) for text in each.split(" to ")] for each in bounds]
+    np.testing.assert_allclose(told, np.concatenate([expected.low, expected.high], 1), rtol=1e-3)
+    assert opened.page.locator("#table td.unlike").all_inner_texts() == ["", "unlike anything trained on", ""]
+    opened.page.locator("#table button").nth(1).click()
+    opened.page.wait_for_selector("#explanation:not([hidden])", timeout=120_000)
+    frame = opened.page.frame_locator("#frame")
+    assert bounds[1] == frame.locator(".predictions .interval").inner_text()
+    assert "Unlike anything trained on" in frame.locator("#top .notice").inner_text()
+    opened.predict("c1ccccc1CCCC\n")
+    opened.page.wait_for_function("() => document.querySelectorAll('#table tbody tr').length === 1")
+    assert opened.page.locator("#table td.unlike").count() == 0
+    assert [text for text in opened.complaints if "Content Security Policy" not in text] == []
 
 
 def test_an_explanation_is_shown_in_a_frame_of_its_own(open_page: Open) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tokengt.data.cells import LARGEST_FLOAT32
 from tokengt.training.calibration import ARRAYS, CALIBRATION, Calibration, read_calibration, write_calibration
 from tokengt.training.conformal import Conformal
 from tokengt.training.difficulty import Signs
@@ -49,6 +50,16 @@ def test_what_is_read_says_what_was_written(calibration: Calibration, tmp_path: 
     content = (tmp_path / ARRAYS).read_bytes()
     assert write_calibration(tmp_path, calibration, "run") == sealed
     assert (tmp_path / ARRAYS).read_bytes() == content
+
+
+def test_labels_beyond_float32_are_kept_without_a_warning(tmp_path: Path) -> None:
+    """A slip of the pen, 3e39, in a label: a person saw a warning of NumPy in the middle of a training."""
+    bits = np.arange(4 * 256, dtype=np.uint8).reshape(4, 256)
+    known = Known.of(Described(bits, None), np.array([[1.0], [3e39], [-3e39], [np.nan]]), 0)
+    again = read_calibration(tmp_path, "run", write_calibration(tmp_path, Calibration(known=known), "run"))
+    assert again.known is not None
+    assert again.known.labels[:, 0].tolist()[:3] == [1.0, LARGEST_FLOAT32, -LARGEST_FLOAT32]
+    assert np.isnan(again.known.labels[3, 0])
 
 
 def test_a_changed_or_foreign_calibration_is_refused_by_name(calibration: Calibration, tmp_path: Path) -> None:

@@ -98,6 +98,15 @@ def test_metrics_stand_beside_the_floor() -> None:
     assert section(model_card(replace(FACTS, test=None)), "Test").startswith("No test part was held out")
 
 
+def test_hits_among_too_few_negatives_are_explained() -> None:
+    test = {"roc_auc": 0.9, "mrr": 0.5, "hits@10": 0.75, "hits@50": NAN, "hits@100": NAN}
+    task = Task("binary", ("link",), links=True)
+    lines = section(model_card(replace(FACTS, task=task, level="link", test=test, floor=None)), "Test").splitlines()
+    assert lines[4:7] == ["| hits@10 | 0.75 |", "| hits@50 | undefined |", "| hits@100 | undefined |"]
+    assert "hits@50, hits@100: undefined with fewer negatives than that, where every link would be a hit." in lines
+    assert "undefined" not in section(model_card(FACTS), "Test")
+
+
 def test_several_targets_have_a_row_each() -> None:
     task = Task("binary", ("a|b", "c"))
     test = {"roc_auc": 0.75, "accuracy": 0.5, "roc_auc/c": 0.75, "accuracy/a|b": 1.0, "accuracy/c": 0.0}

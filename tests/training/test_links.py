@@ -1,5 +1,6 @@
 """What a step on links reads and asks: never the edge of a pair that is asked about, and other negatives each epoch."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,8 @@ from torch import Tensor
 from tests.graphs import random_graph
 from tokengt import Graph, GraphBatch
 from tokengt.links import edges_as_links, is_directed, joined
-from tokengt.training.links import LinkSteps, LinkTraining, link_steps
+from tokengt.training.links import LinkSteps, LinkTraining, learned_labels, link_steps
+from tokengt.training.tasks import Task
 
 
 def _graphs(sizes: list[int], seed: int = 0, directed: bool = False) -> GraphBatch:
@@ -89,6 +91,23 @@ def test_listed_negatives_are_kept_and_drawn_ones_are_not_learned_from() -> None
     steps = link_steps(asked, targets, torch.arange(6), drawn, LinkTraining(folds=2), 0)
     assert steps.draws
     assert _pairs(steps.graphs.link_index) == _pairs(ends[:, :4])
+
+
+def test_balanced_labels_are_those_that_an_epoch_asks_about() -> None:
+    """With three drawn negatives for each link a link counts three times as much as one of them; listed ones decide."""
+    graphs = _graphs([40])
+    links, config = torch.ones(graphs.links.total, 1), LinkTraining(negatives=3.0)
+    task = Task("binary", ("link",), links=True)
+    assert task.balanced(learned_labels(links, config)) == pytest.approx((4 / 6, 4 / 2))
+    balanced = replace(task, class_weights=task.balanced(learned_labels(links, config)))
+    asked = _steps(graphs, config).asked(torch.tensor([0]), 0).targets
+    undecided = torch.zeros(len(asked), 1)
+    of_links, of_others = (
+        float(balanced.loss_sum(undecided[asked == each, None], asked[asked == each, None])) for each in (1, 0)
+    )
+    assert of_links == pytest.approx(of_others)
+    listed = torch.tensor([[1.0], [0.0], [0.0], [torch.nan]])
+    assert learned_labels(listed, config) is listed
 
 
 def test_pairs_that_are_no_edges_are_all_asked_in_every_epoch() -> None:

@@ -50,6 +50,17 @@ def test_describe_is_one_short_line() -> None:
     assert describe({"rmse": 0.61234, "mae": 0.47, "r2": 0.91, "rmse/a": 3.0}) == "rmse 0.6123, mae 0.47, r2 0.91"
 
 
+def test_what_is_undefined_is_said_in_words() -> None:
+    """Of eight negatives every link would be among the first ten: nobody reads "nan" for that."""
+    task = Task("binary", ("link",), links=True)
+    labels, scores = table(*[(place % 2,) for place in range(24)]), table(*[(place / 24,) for place in range(24)])
+    values = metrics(task, scores, labels)
+    assert values["hits@10"] == 10 / 12
+    assert describe(values).endswith(", hits@10 0.8333 (hits@50, hits@100 undefined with so few negatives)")
+    assert describe({"r2": NAN, "mae": 0.5, "r2/a": NAN}) == "mae 0.5 (r2 undefined)"
+    assert describe({"rmse": NAN, "mae": NAN}) == "(rmse, mae undefined)"
+
+
 def test_ranking_worked_by_hand() -> None:
     """scikit-learn's own example: pairs won 3 of 4; precisions 1 and 2/3 at recalls 1/2 and 1."""
     labels, scores = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.1, 0.4, 0.35, 0.8])

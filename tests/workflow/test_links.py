@@ -1,6 +1,8 @@
 """Links from files to predictions: what is learned, what no model ever reads, and one row per pair."""
 
 import csv
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,12 @@ def test_links_of_a_known_structure_are_found(trained: tuple[Path, NodeFiles]) -
     with (trained[0] / "run" / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["link"] for row in rows} == {"0", "1"}
-    assert all(int(row["source"]) != int(row["target"]) for row in rows)
+    # Nodes are known by the ids of the table.
+    ends = [(row["source"], row["target"]) for row in rows]
+    assert all(one != other for one, other in ends)
+    assert {end for pair in ends for end in pair} <= {f"n{node}" for node in range(GROUPS * EACH)}
+    joined_in_file = {(f"n{u}", f"n{v}") for u, v in group_edges()}
+    assert {row["link"] == "1" for row, pair in zip(rows, ends, strict=True) if pair in joined_in_file} == {True}
 
 
 def test_predictions_come_back_one_row_per_pair(trained: tuple[Path, NodeFiles], tmp_path: Path) -> None:
@@ -69,10 +76,59 @@ def test_predictions_come_back_one_row_per_pair(trained: tuple[Path, NodeFiles],
     chance = [float(row["predicted_link"]) for row in rows]
     assert min(chance[0], chance[2]) > 0.5 > max(chance[1], chance[3])
     (tmp_path / "known.csv").write_text("from,to,link\nn0,n1,1\nn0,n50,0\nn18,n17,1\n")
-    found = evaluate(home / "run", replace(files, pairs=tmp_path / "known.csv"), device="cpu", quiet=True)
+    known = replace(files, pairs=tmp_path / "known.csv")
+    found = evaluate(home / "run", known, device="cpu", quiet=True, out=tmp_path / "evaluated")
     assert (found.rows, found.metrics["roc_auc"]) == (3, 1.0)
+    # Of one negative every link is among the first ten, which says nothing: no file and no line has a "nan" for it.
+    written = (tmp_path / "evaluated" / "metrics.json").read_text()
+    assert json.loads(written, parse_constant=pytest.fail)["metrics"]["hits@10"] is None
+    assert json.loads(found.to_json(), parse_constant=pytest.fail)["metrics"]["mrr"] == 1
+    assert str(found).endswith("mrr 1 (hits@10, hits@50, hits@100 undefined with so few negatives) over 3 rows")
     # Without labels all are links, and as many pairs that are none are drawn.
     assert evaluate(home / "run", asked, device="cpu", quiet=True).rows == 8
+
+
+def test_a_pair_of_an_unknown_node_comes_back_with_its_reason(trained: tuple[Path, NodeFiles], tmp_path: Path) -> None:
+    """The other pairs have the answers that they have without it; where all are bad, all come back."""
+    home, files = trained
+    (tmp_path / "asked.csv").write_text("from,to\nn0,n1\nn0,bob\nn18,n17\nn90\n")
+    (tmp_path / "good.csv").write_text("from,to\nn0,n1\nn18,n17\n")
+    (tmp_path / "bad.csv").write_text("from,to\nann,bob\n")
+    answers, done = {}, {}
+    for name in ("asked", "good", "bad"):
+        asked = replace(files, pairs=tmp_path / f"{name}.csv")
+        done[name] = predict_file(home / "run", asked, tmp_path / f"{name}_out.csv", device="cpu", quiet=True)
+        with (tmp_path / f"{name}_out.csv").open(newline="") as file:
+            answers[name] = list(csv.DictReader(file))
+    assert str(done["asked"]) == "4 rows, 2 of which could not be read"
+    told = [row["predicted_link"] for row in answers["asked"]]
+    assert [told[0], told[2]] == [row["predicted_link"] for row in answers["good"]]
+    assert [told[1], told[3]] == ["", ""]
+    reasons = [row["reason"] for row in answers["asked"]]
+    assert reasons[0] == reasons[2] == ""
+    assert re.fullmatch("to is 'bob', which is no id of .*nodes.csv; expected one of its 96 ids", reasons[1])
+    assert reasons[3] == "the row has 1 cell; expected 2"
+    assert (done["bad"].rows, done["bad"].bad) == (1, 1)
+    assert answers["bad"][0]["reason"].startswith("from is 'ann', which is no id of")
+
+
+def test_training_and_evaluation_leave_bad_pairs_out_and_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"n{u},n{v},{int(u // EACH == v // EACH)}\n" for u in range(40) for v in (u + 41, u + 2, u + 50)]
+    (tmp_path / "known.csv").write_text("from,to,y\nn0,zoe,1\n" + "".join(rows))
+    asked = replace(groups(tmp_path), pairs=tmp_path / "known.csv")
+    options, settings = replace(LINKS, quiet=False), {"training.epochs": 1}
+    tokengt.train(asked, tmp_path / "run", target="y", preset="gcn", settings=settings, device="cpu", options=options)
+    said = capsys.readouterr().err
+    listed = tmp_path / "run" / "store" / "rejected.csv"
+    assert "1 of 121 rows of" in said
+    assert "could not be read (the first on line 2: to is 'zoe', which is no id of" in said
+    assert f"all are in {listed}" in said
+    assert "zoe" in listed.read_text()
+    assert "121 rows, 1 rejected" in (tmp_path / "run" / "README.md").read_text()
+    found = evaluate(tmp_path / "run", asked, device="cpu", quiet=True)
+    assert (found.rows, found.rejected) == (120, 1)
 
 
 def test_the_answer_does_not_depend_on_whether_the_edge_is_there(trained: tuple[Path, NodeFiles]) -> None:
@@ -97,6 +153,19 @@ def test_a_run_of_links_needs_pairs(
     assert "name no pairs of nodes, and this run answers about links" in capsys.readouterr().err
     assert main([ask, str(home / "run"), "--pairs", "x.csv", *out]) == 2
     assert "expected its tables, --nodes and --edges, as well" in capsys.readouterr().err
+
+
+def test_balanced_links_are_learned_as_well(tmp_path: Path) -> None:
+    """Five negatives for each link, and both sorts count alike: chances are about those of as many of each."""
+    files, settings = groups(tmp_path), {**QUICK, "training.links.negatives": 5}
+    run = tokengt.train(
+        files, tmp_path / "run", settings={**settings, "training.balance": True}, device="cpu", options=LINKS
+    )
+    assert run.task.class_weights == pytest.approx((0.6, 3.0))
+    summary = read_summary(tmp_path / "run")
+    assert summary.test is not None
+    assert summary.test["roc_auc"] > 0.95
+    assert summary.test["accuracy"] > 0.8, "the test part has as many of each"
 
 
 SEEN: list[tuple[bool, GraphBatch]] = []

@@ -1,6 +1,7 @@
 """A graph of one's own from two tables to predictions: one row per node, on its own graph and on another."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from tokengt.training import resolve as resolving
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import chosen_preset
 from tokengt.training.spec import read_run
+from tokengt.workflow.describing import info
+from tokengt.workflow.explaining import explain
 from tokengt.workflow.predicting import predict_file
 
 QUICK = {
@@ -103,15 +106,58 @@ def test_the_command_takes_two_tables(
     assert len(read(tmp_path / "out.csv")) == 90
     assert main(["evaluate", str(home / "run"), *given, "--device", "cpu"]) == 0
     capsys.readouterr()
+    labels = [*given, "--target", "group", "--out", str(tmp_path / "x")]
     for wrong, sentence in (
         (["train", *given[:2], "--target", "group", "--out", "x"], "expected both --nodes and --edges"),
         (["train", "--target", "group", "--out", "x"], "there is no data; give a file"),
         (["train", "data.csv", *given, "--out", "x"], "data.csv and tables of nodes and edges are given"),
         (["train", *given, "--out", "x"], "there is no target to learn"),
-        (["predict", str(home / "run"), str(files.nodes), "--out", "y.csv"], "was trained on other graphs"),
+        (["train", *labels, "--weights", "size"], "a column of weights means nothing there"),
+        (["train", *labels, "--censored", "learn"], "learning from bounds such as >3.69 means nothing there"),
+        (["train", *labels, "--valid", str(files.nodes)], "expected a column that names the part of each row"),
+        (["explain", str(home / "run"), str(files.nodes), "--row", "1"], "give the folder store of the run"),
+        (
+            ["predict", str(home / "run"), str(files.nodes), "--out", "y.csv"],
+            "trained on a table of nodes and one of edges; give both",
+        ),
     ):
         assert main(wrong) == 2
         assert sentence in capsys.readouterr().err
+
+
+def test_the_files_of_a_run_speak_of_the_tables(trained: tuple[Path, NodeFiles]) -> None:
+    """The nodes of the test part by their ids, with their own labels; and how this run is used again."""
+    home, files = trained
+    labels = {row["who"]: row["group"] for row in read(Path(files.nodes))}
+    rows = read(home / "run" / "predictions.csv")
+    assert list(rows[0])[:3] == ["who", "group", "predicted_group"]
+    assert len(rows) == 8
+    assert all(labels[row["who"]] == row["group"] for row in rows)
+    card = (home / "run" / "README.md").read_text()
+    assert "tokengt predict RUN --nodes NODES.csv --edges EDGES.csv --out out.csv" in card
+    assert 'predict_file(RUN, NodeFiles("NODES.csv", "EDGES.csv"), "out.csv")' in card
+    assert "`first-nodes.csv and first-edges.csv`, 1 graph, none rejected" in card
+    told = info(home / "run" / "store")
+    assert told[0].startswith(f"{home / 'run' / 'store'}: a store of 1 graph, 90 nodes, ")
+    assert told[1].endswith("(1 graph, 0 rejected)")
+
+
+def test_graphs_whose_columns_were_not_scaled_are_refused(trained: tuple[Path, NodeFiles], tmp_path: Path) -> None:
+    """Attributes of JSON are taken as they are, and the run knows its columns scaled: answers would be wrong."""
+    home, _ = trained
+    graph = {"nodes": [{"id": 0, "told": 1, "size": 2.0}], "edges": []}
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / "a.json").write_text(json.dumps(graph))
+    said = "trained on a table of nodes and one of edges; expected such tables"
+    with pytest.raises(ValueError, match=said):
+        predict_file(home / "run", tmp_path / "graphs", tmp_path / "out.csv", device="cpu", quiet=True)
+    run = tokengt.load(home / "run", "cpu")
+    with pytest.raises(ValueError, match=said):
+        explain(run, graph)
+    needs = pytest.importorskip("tokengt.serve.service").needs_of(run.spec, 100)
+    assert "which a web page cannot give it" in needs.nothing_fits
+    # Its own store holds them scaled, and can be explained.
+    assert explain(home / "run", home / "run" / "store", item=3, methods=(), usual=0).row == 3
 
 
 def test_a_run_goes_on_where_it_was(trained: tuple[Path, NodeFiles]) -> None:

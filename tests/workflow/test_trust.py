@@ -12,8 +12,10 @@ from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
 from tokengt.inference import Predictor, load
 from tokengt.training.results import read_summary
+from tokengt.workflow.explaining import explain
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.predicting import predict_file
+from tokengt.workflow.reporting import Report
 
 # Half of the rows validate: intervals need some.
 HALF = TrainOptions(quiet=True, workers=1, fractions=(0.4, 0.4, 0.2))
@@ -66,6 +68,21 @@ def test_the_file_has_intervals_and_neighbours(run: Predictor, new: Path, tmp_pa
     plain = run.predict(["CCO"])
     assert plain.low is None
     assert plain.unlike is None
+
+
+def test_an_explanation_has_the_same_bounds(run: Predictor) -> None:
+    """Platinum is like nothing in ESOL; the report says it where a person reads the number."""
+    told = run.predict(["[Pt]"], interval=0.9)
+    found = explain(run, "[Pt]", methods=(), usual=0)
+    assert found.interval is not None
+    assert told.low is not None
+    assert told.high is not None
+    np.testing.assert_array_equal(found.interval.low, told.low[0])
+    np.testing.assert_array_equal(found.interval.high, told.high[0])
+    assert (found.interval.level, found.unlike) == (0.9, True)
+    assert explain(run, "c1ccccc1CCCC", methods=(), usual=0).unlike is False
+    said = str(Report(Path("report.html"), 100_000, found))
+    assert f"90% interval {told.low[0, 0]:.4g} to {told.high[0, 0]:.4g}, unlike anything trained on (0.1 MB)" in said
 
 
 def test_neighbours_alone_and_a_higher_level(run: Predictor, new: Path, tmp_path: Path) -> None:

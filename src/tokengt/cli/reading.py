@@ -1,7 +1,6 @@
 """predict, evaluate, embed and info."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,13 +135,11 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
     from tokengt.workflow.evaluating import evaluate
 
     data = data_of(options, options.source)
     evaluation = evaluate(options.model, data, out=options.out, **_given(options))
-    print(json.dumps(asdict(evaluation)) if options.json else f"{options.source or data.name}: {evaluation}")
+    print(evaluation.to_json() if options.json else f"{options.source or data.name}: {evaluation}")
     return 0
 
 

@@ -69,13 +69,10 @@ def packed(labelled: LabelledGraphs, origin: Origin) -> tuple[Manifest, dict[str
 
 
 def _labelled(source: Path, recipe: Recipe) -> LabelledGraphs:
-    for option, value in (
-        ("a column of SMILES", recipe.smiles),
-        ("a column of descriptors", recipe.descriptors),
-        ("a column of the split", recipe.split),
-    ):
-        if value:
-            raise ValueError(f"{source} holds graphs and no table of molecules: {option} means nothing there")
+    what = f"{source} holds graphs and no table of molecules"
+    recipe.refuse_of_molecules(what)
+    if recipe.split:
+        raise ValueError(f"{what}: a column of the split means nothing there")
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
     return known.labelled(source, recipe.targets, recipe.level, recipe.attributes)

@@ -128,6 +128,17 @@ class Recipe:
         if self.task == "multiclass" and len(self.targets) > 1:
             raise ValueError(f"the task multiclass takes one target column, got {', '.join(self.targets)}")
 
+    def refuse_of_molecules(self, what: str) -> None:
+        """One sentence where a source, as ``what`` says it, is asked for what tables of molecules alone have."""
+        for option, value in (
+            ("a column of SMILES", self.smiles),
+            ("a column of descriptors", self.descriptors),
+            ("a column of weights", self.weights),
+            ("learning from bounds such as >3.69", self.censored == "learn"),
+        ):
+            if value:
+                raise ValueError(f"{what}: {option} means nothing there")
+
 
 @dataclass(frozen=True)
 class TargetColumn:
@@ -158,7 +169,8 @@ class Manifest:
     ``featurisation`` has kind ("molecule" or "graph") and version, for molecules policy and rdkit too; ``columns``
     has smiles, targets, split, weights and censored as they were asked for; ``counts`` has graphs, nodes, edges,
     hyperedges and rows (of targets); ``files`` has the SHA-256 of each file; ``attributes`` are the features of
-    NetworkX graphs, ``tables`` those of a graph that came as a table of nodes and one of edges.
+    NetworkX graphs, ``tables`` those of a graph that came as a table of nodes and one of edges. With ``pairs`` the rows
+    of the source are the pairs of nodes of a table; otherwise they are graphs.
     """
 
     source: Source
@@ -175,6 +187,17 @@ class Manifest:
     format: str = FORMAT
     attributes: Attributes | None = field(default=None, metadata={"late": True})
     tables: GraphColumns | None = field(default=None, metadata={"late": True})
+    pairs: bool = field(default=False, metadata={"late": True})
+
+    @property
+    def readable(self) -> int:
+        """How many rows of the source could be read: its graphs or, of a table of pairs, its pairs."""
+        return self.counts["rows" if self.pairs else "graphs"]
+
+    @property
+    def by_line(self) -> bool:
+        """Whether the rows of the source are lines of a table: molecules, or pairs of nodes."""
+        return self.pairs or self.featurisation.get("kind") == "molecule"
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -249,10 +272,11 @@ def read_manifest(folder: Path) -> Manifest:
             raise error if str(path) in str(error) else ValueError(f"{path}.{name}: {error}") from None
     if told is not None and told != _checksum_of(data):
         raise ValueError(f"{path} does not match its own checksum: it is torn or was changed")
-    graphs, rows = manifest.counts["graphs"], manifest.source.rows
-    if rows != graphs + manifest.rejected or manifest.rejected < 0:
+    readable, rows = manifest.readable, manifest.source.rows
+    if rows != readable + manifest.rejected or manifest.rejected < 0:
+        what = "pairs" if manifest.pairs else "graphs"
         raise ValueError(
-            f"{path} says {graphs} graphs and {manifest.rejected} rejected of {rows} rows; expected them to add up"
+            f"{path} says {readable} {what} and {manifest.rejected} rejected of {rows} rows; expected them to add up"
         )
     return manifest
 

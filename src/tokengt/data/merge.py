@@ -108,12 +108,12 @@ def write_store(
 ) -> Manifest:
     """Write a store's files, the manifest last: a folder with a manifest is complete. Returns it with checksums.
 
-    Every row of the source is in it, as a graph or as a rejected row.
+    Every row of the source is in it, as a graph (or a pair of nodes) or as a rejected row.
     """
     files = {GRAPHS: write_tensors(folder / GRAPHS, tensors)}
-    place = "line" if manifest.featurisation["kind"] == "molecule" else "graph"
+    place = "line" if manifest.by_line else "graph"
     count = _write_rejected(folder / REJECTED, [place, "reason", *columns], rejected)
-    assert manifest.source.rows == manifest.counts["graphs"] + count, f"{manifest.source.rows} rows, {count} rejected"
+    assert manifest.source.rows == manifest.readable + count, f"{manifest.source.rows} rows, {count} rejected"
     files[REJECTED] = file_checksum(folder / REJECTED)
     manifest = replace(manifest, rejected=count, files=files)
     write_whole(folder / MANIFEST, manifest.to_json())

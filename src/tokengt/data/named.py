@@ -179,14 +179,14 @@ def _prepared(
 
 
 def _prepared_graphs(dataset: Dataset, source: Found, out: Path, recipe: Recipe, progress: bool) -> Store:
+    what = f"{dataset.name} holds graphs of its own and no molecules"
+    recipe.refuse_of_molecules(what)
     for option, value in (
-        ("a column of SMILES", recipe.smiles),
-        ("a column of descriptors", recipe.descriptors),
         ("a column of the split", recipe.split),
         ("a way to read molecules", None if recipe.policy == DEFAULT_POLICY else recipe.policy),
     ):
         if value:
-            raise ValueError(f"{dataset.name} holds graphs of its own and no molecules: {option} means nothing there")
+            raise ValueError(f"{what}: {option} means nothing there")
     if set(recipe.targets) - set(dataset.targets):
         raise ValueError(f"{dataset.name} has the target {', '.join(dataset.targets)}, and not {recipe.targets[0]!r}")
     recipe = replace(recipe, targets=dataset.targets)

@@ -7,8 +7,8 @@ table has the pairs of nodes that are asked about (:mod:`tokengt.data.pair_table
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from tokengt.data._labelled import LabelledGraphs
 from tokengt.data.links import LINK, linked_by_edges, refuse_target
 from tokengt.data.manifest import GraphColumns, Recipe, TaskKind
 from tokengt.data.pair_tables import read_pairs
+from tokengt.data.shards import Rejected
 from tokengt.data.table_columns import described, encoded
 from tokengt.data.table_rows import TableRows, end_columns, plain_id
 from tokengt.data.tables import Table, listed, open_table
@@ -95,8 +96,9 @@ class NodeFiles:
 class NodeTables:
     """What the tables hold: the graph with its labels, how columns became features, and the cells of what is asked.
 
-    ``head``, ``rows`` and ``lines`` are those of the table of nodes or, of links, of the table of pairs.
-    ``sentences`` are what a person should know of it.
+    ``head``, ``rows`` and ``lines`` are those of the table of nodes or, of links, of the table of pairs. ``sentences``
+    are what a person should know of it. ``problems`` are why rows of pairs cannot be asked about, by their places;
+    ``labelled`` has the others. ``names`` are the ids of all nodes.
     """
 
     labelled: LabelledGraphs
@@ -105,6 +107,13 @@ class NodeTables:
     rows: list[tuple[str, ...]]
     lines: list[int]
     sentences: tuple[str, ...]
+    names: tuple[str, ...]
+    problems: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def rejected(self) -> list[Rejected]:
+        """The rows that cannot be asked about."""
+        return [Rejected(self.lines[place], reason, self.rows[place]) for place, reason in self.problems.items()]
 
 
 def read_node_tables(files: NodeFiles, recipe: Recipe, known: GraphColumns | None = None) -> NodeTables:
@@ -137,7 +146,8 @@ def read_node_tables(files: NodeFiles, recipe: Recipe, known: GraphColumns | Non
     features = encoded(nodes.table, roles.nodes, nodes.columns, nodes.lines)
     ends, edge_features = _edges(edges, roles, numbers, nodes.table.path)
     graphs = GraphBatch.collate([Graph(features, ends, edge_features, num_nodes=len(nodes.lines))])
-    read = NodeTables(_unlabelled(graphs), roles, nodes.table.columns, nodes.cells, nodes.lines, tuple(sentences))
+    asked = (nodes.table.columns, nodes.cells, nodes.lines)
+    read = NodeTables(_unlabelled(graphs), roles, *asked, tuple(sentences), nodes.columns[roles.id])
     if level == LINK:
         return _with_links(read, files, recipe, numbers, known is not None)
     labels, classes, whole = _labels(nodes, targets, recipe.task)
@@ -190,8 +200,15 @@ def _with_links(
         split=pairs.split,
     )
     told = (*read.sentences, *(() if trained else pairs.sentences))
-    rows = pairs.rows
-    return replace(read, labelled=labelled, head=rows.table.columns, rows=rows.cells, lines=rows.lines, sentences=told)
+    return replace(
+        read,
+        labelled=labelled,
+        head=pairs.rows.table.columns,
+        rows=pairs.rows.cells,
+        lines=pairs.rows.lines,
+        sentences=told,
+        problems=pairs.problems,
+    )
 
 
 def _roles(files: NodeFiles, nodes: Table, edges: Table, known: GraphColumns | None) -> GraphColumns:

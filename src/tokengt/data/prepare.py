@@ -68,8 +68,7 @@ def prepare(
     for name, value in (("workers", workers), ("shard_rows", shard_rows)):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; expected at least 1")
-    if not 0 <= max_rejected <= 1:
-        raise ValueError(f"max_rejected is {max_rejected}; expected a share of the rows, from 0 to 1")
+    check_limit(max_rejected)
     engines.check(engine)
     if isinstance(source, SplitFiles):
         recipe, table = replace(recipe, split=FILE_PART), source.table()
@@ -116,7 +115,12 @@ def _name(source: Path | SplitFiles) -> str:
     return source.name.encode("utf-8", "backslashreplace").decode()
 
 
-def _check_rejected(source: Path, things: str, total: int, rejected: int, limit: float, first: str) -> None:
+def check_limit(max_rejected: float) -> None:
+    if not 0 <= max_rejected <= 1:
+        raise ValueError(f"max_rejected is {max_rejected}; expected a share of the rows, from 0 to 1")
+
+
+def check_rejected(source: Path, things: str, total: int, rejected: int, limit: float, first: str) -> None:
     """Refuse a source of which a larger share than ``limit`` is rejected; ``first`` is the reason of the first."""
     if rejected > limit * total:
         raise ValueError(
@@ -290,7 +294,7 @@ def _check_whole(
     if whole.graphs == 0:
         raise ValueError(none_readable(table, recipe, rows, bad))
     first = f"the first, {table.unit} {bad.line}: {bad.reason}"
-    _check_rejected(table.path, "rows", rows, whole.rejected, max_rejected, first)
+    check_rejected(table.path, "rows", rows, whole.rejected, max_rejected, first)
 
 
 def none_readable(table: Table, recipe: ShardRecipe, rows: int, first: Rejected) -> str:
@@ -310,7 +314,7 @@ def _prepare_graphs(
         return _as_it_is(out, progress)
     manifest, tensors, rejected = read_graphs(source, origin, progress)
     if rejected:
-        _check_rejected(source, "graphs", manifest.source.rows, len(rejected), max_rejected, rejected[0].reason)
+        check_rejected(source, "graphs", manifest.source.rows, len(rejected), max_rejected, rejected[0].reason)
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)

@@ -56,6 +56,12 @@ class _Texts(Sequence[str]):
         return self.data[first:last].numpy().tobytes().decode()
 
 
+def name_tensors(names: Sequence[str]) -> dict[str, Tensor]:
+    """The ids of nodes, as a store keeps them."""
+    texts = _Texts.of(names)
+    return {"names": texts.data, "name_offsets": texts.offsets}
+
+
 @dataclass(frozen=True, eq=False)
 class Store:
     """Graphs with their targets, in the order of their source.
@@ -66,7 +72,7 @@ class Store:
     with several. ``weights`` is how much each row counts in training, and ``bounds`` has, for labels that are bounds
     such as ``>3.69``, the lower one of every target and then the upper one of every target. ``drawn`` is, of pairs that
     are not in the source but were drawn at random beside its links, the row of that link, and -1 of all others
-    (:func:`tokengt.data.links.with_negatives`).
+    (:func:`tokengt.data.links.with_negatives`). ``names`` are the ids of all nodes, where a table of nodes has them.
     """
 
     manifest: Manifest
@@ -79,6 +85,7 @@ class Store:
     weights: Float64[Tensor, " rows"] | None = None
     bounds: Float64[Tensor, "rows bounds"] | None = None
     drawn: Int64[Tensor, " rows"] | None = None
+    names: Sequence[str] | None = None
 
     @classmethod
     def open(cls, folder: Path, verify: bool = True) -> "Store":
@@ -109,6 +116,7 @@ class Store:
                 texts,
                 tensors.get("weights"),
                 tensors.get("bounds"),
+                names=_Texts(tensors["names"], tensors["name_offsets"]) if "names" in tensors else None,
             )
         except (SafetensorError, KeyError, IndexError, RuntimeError, TypeError) as error:
             reason = str(error).strip().split("\n")[0]

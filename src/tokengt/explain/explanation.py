@@ -20,7 +20,7 @@ from tokengt.explain.attributions import (
 from tokengt.explain.distance import attention_distance
 from tokengt.explain.maps import AttentionMaps, attention_maps
 from tokengt.explain.profile import EquivarianceProfile, equivariance_profile
-from tokengt.explain.subject import Reading, as_they_are
+from tokengt.explain.subject import Reading, Subject, as_they_are
 from tokengt.explain.token_subject import Baseline
 from tokengt.explain.tokens import Tokens, one_graph
 from tokengt.graph import Graph
@@ -30,6 +30,8 @@ from tokengt.models.contract import Model
 T = TypeVar("T")
 # Characters of a page that a notebook keeps in its file.
 _LARGEST_FRAME = 2_000_000
+# Tokens up to which each is left out once: the work grows with the square of their number.
+_MOST_OCCLUDED = 2_000
 ATTRIBUTIONS: tuple[Method, ...] = ("integrated_gradients", "occlusion", "rollout")
 
 
@@ -65,6 +67,15 @@ class Molecule:
 
 
 @dataclass(frozen=True, eq=False)
+class Interval:
+    """``low`` and ``high`` [outputs] are to hold the share ``level`` of the true values."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    level: float
+
+
+@dataclass(frozen=True, eq=False)
 class Explanation:
     """One prediction of one graph, and what can be said about it.
 
@@ -79,6 +90,8 @@ class Explanation:
         prediction: [outputs] as a person reads it: natural units, or probabilities.
         spread: [outputs] standard deviation over draws and models; None for a single pass.
         unit: what kind of number that is: "natural units", "probability" or "output".
+        interval: bounds that are to hold a share of the true values; None where the run has none.
+        unlike: whether hardly any training graph is as far from the others as this one; None where the run cannot tell.
         attributions: by method, those that there are: "integrated_gradients", "occlusion", "rollout".
         maps: attention of every layer and head; None where ``missing["maps"]`` says why.
         distance: [layers, heads] attention distance in hops; None as above.
@@ -108,6 +121,8 @@ class Explanation:
     profile: EquivarianceProfile | None
     missing: Mapping[str, str] = field(default_factory=dict)
     members: int = 1
+    interval: Interval | None = None
+    unlike: bool | None = None
     usual: AttentionSummary | None = None
     molecule: Molecule | None = None
     source: str = ""
@@ -169,7 +184,7 @@ def explain_graph(
         raise ValueError(f"output is {output}; this model has {len(prediction)} (from 0)")
     ask: dict[Method, Callable[[], Attribution]] = {
         "integrated_gradients": lambda: of_gradients(subject, output),
-        "occlusion": lambda: of_occlusion(subject, output),
+        "occlusion": lambda: _occluded(subject, output),
         "rollout": lambda: of_attention(model, batch, "rollout", row=row),
         "attention": lambda: of_attention(model, batch, "attention", row=row),
     }
@@ -191,6 +206,21 @@ def explain_graph(
         profile=attempt(lambda: equivariance_profile(model, batch), "profile", missing) if attention else None,
         missing=missing,
     )
+
+
+def _occluded(subject: Subject, output: int) -> Attribution:
+    """Occlusion, unless it would take far longer than all the rest.
+
+    Raises:
+        ValueError: one sentence: there are too many tokens.
+    """
+    count = len(subject.tokens)
+    if count > _MOST_OCCLUDED:
+        raise ValueError(
+            f"the graph has {count:,} tokens, and the model would be asked once without each of them, which is done up "
+            f"to {_MOST_OCCLUDED:,}; tokengt.explain.attribution does it whatever it takes"
+        )
+    return of_occlusion(subject, output)
 
 
 def attempt(ask: Callable[[], T], name: str, missing: dict[str, str]) -> T | None:

@@ -91,10 +91,11 @@ def plot_attribution(attribution: Attribution) -> Any:
 
 def explanation_html(explanation: "Explanation") -> str:
     """The explanation as one block of HTML, for notebooks."""
-    spread = explanation.spread
+    spread, interval = explanation.spread, explanation.interval
     rows = "".join(
         f"<tr><td>{html.escape(name)}</td><td>{explanation.prediction[place]:.6g}</td>"
-        f"<td>{'' if spread is None else f'± {spread[place]:.2g}'}</td></tr>"
+        f"<td>{'' if spread is None else f'± {spread[place]:.2g}'}</td>"
+        f"<td>{'' if interval is None else f'{interval.low[place]:.4g} to {interval.high[place]:.4g}'}</td></tr>"
         for place, name in enumerate(explanation.outputs)
     )
     figures = [plot_attribution(each) for each in explanation.attributions.values()]

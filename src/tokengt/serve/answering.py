@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from tokengt.data.sheets import Answers, Numbers, PredictionSheet
 from tokengt.inference import Predictor
@@ -14,7 +13,7 @@ from tokengt.serve.limits import Limits
 from tokengt.serve.problems import Problem
 from tokengt.serve.reading import ReadRows
 from tokengt.workflow.inputs import unlabelled_contents
-from tokengt.workflow.predicting import Answered, Question, prediction_sheet
+from tokengt.workflow.predicting import Question, prediction_sheet
 from tokengt.workflow.rows import Chunk, graph_chunk, table_chunk
 
 
@@ -82,17 +81,11 @@ def rows_of_graphs(predictor: Predictor, asked: Graphs, limits: Limits) -> Rows:
 def answer_rows(predictor: Predictor, question: Question, rows: Rows, outcome: Outcome | None) -> Answer:
     """The rows with what the model says of them; ``outcome`` is None where none of them has a graph."""
     chunk = rows.chunk
-    found = None if outcome is None else Answered(outcome.values, outcome.spread)
     if outcome is not None and outcome.refused:
         if chunk.without is None:
             raise Problem(422, next(iter(outcome.refused.values())), None, "molecules that the model takes")
-        assert chunk.graphs is not None
-        kept = [place for place in range(len(chunk.graphs)) if place not in outcome.refused]
-        index, _ = chunk.graphs.level_rows(question.level).take(torch.tensor(kept, dtype=torch.int64))
-        spread = None if outcome.spread is None else outcome.spread[index]
-        found = Answered(outcome.values[index], spread) if kept else None
         chunk = chunk.without(outcome.refused)
-    answers, _ = question.told(predictor, chunk, found)
+    answers, _ = question.told(predictor, chunk, None if outcome is None else outcome.found)
     return Answer(prediction_sheet(predictor, question, rows.head), answers)
 
 
@@ -103,9 +96,12 @@ def _whole_numbers(front: Numbers) -> list[Sequence[Any]]:
 def _numbers(answers: Answers, classes: Sequence[str] | None) -> list[list[Any]]:
     """What the CSV has in the columns of a prediction, as numbers and not as text; None where there is none."""
     parts = [answers.values] if answers.spread is None else [answers.values, answers.spread]
-    rows = np.concatenate(parts, 1)
-    known = [[None if value != value else value for value in row] for row in rows.tolist()]
-    if classes is None:
-        return known
-    best = np.nan_to_num(answers.values, nan=-1.0).argmax(1).tolist() if len(rows) else []
-    return [[classes[place] if row[0] is not None else None, *row] for place, row in zip(best, known, strict=True)]
+    columns = [*np.concatenate(parts, 1).T.tolist(), *(column.tolist() for column in answers.beside)]
+    if classes is not None:
+        best = np.nan_to_num(answers.values, nan=-1.0).argmax(1).tolist() if len(answers.values) else []
+        columns.insert(0, [classes[place] for place in best])
+    answered = (~np.isnan(answers.values).any(1)).tolist()
+    return [
+        [value if there and value == value else None for value in row]
+        for there, row in zip(answered, zip(*columns, strict=True), strict=True)
+    ]

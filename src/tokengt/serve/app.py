@@ -27,6 +27,7 @@ from tokengt.serve.metrics import CONTENT_TYPE, Metrics
 from tokengt.serve.problems import Problem
 from tokengt.serve.service import Service
 from tokengt.serve.static_files import INDEX, read_static
+from tokengt.workflow.beside import Beside
 
 T = TypeVar("T")
 CSV = "text/csv"
@@ -137,12 +138,18 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         openapi_extra=schemas.table_body(),
         responses=schemas.answers(CSV, {"type": "string"}, *_WORKING),
     )
-    async def table(request: Request, smiles: str | None = Query(None, max_length=1000)) -> Response:
+    async def table(
+        request: Request,
+        smiles: str | None = Query(None, max_length=1000),
+        interval: float | None = None,
+        neighbours: bool = False,
+    ) -> Response:
         ending = asking.TABLE_TYPES.get(asking.media_type(request.headers.get("content-type")))
         if ending is None:
             raise _unsupported(request, *asking.TABLE_TYPES)
         body = await read_body(request, service.limits.body, service.limits.slow_seconds)
-        answer = await _within(request, service, service.predict_table(body, ending, smiles))
+        work = service.predict_table(body, ending, smiles, Beside(interval, neighbours))
+        answer = await _within(request, service, work)
         return _csv(answer)
 
 

@@ -7,7 +7,7 @@ without end are refused here, so that nothing behind this module meets them.
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokengt.config import near
@@ -16,6 +16,7 @@ from tokengt.serve.limits import Limits
 from tokengt.serve.needs import Needs
 from tokengt.serve.problems import Problem, shown
 from tokengt.serve.sketches import MOST_CHARGE, MOST_DRAWN, ORDERS, Drawing, DrawnAtom, DrawnBond
+from tokengt.workflow.beside import Beside
 
 # The longest SMILES that is read at all; how many atoms it may have is another limit.
 LONGEST_SMILES = 20_000
@@ -30,6 +31,10 @@ TABLE_TYPES = {
 JSON_TYPE = "application/json"
 
 
+# What any request of predictions may say besides what is to be predicted.
+_HOW = ("alone", "interval", "neighbours")
+
+
 @dataclass(frozen=True)
 class Molecules:
     """Molecules to predict; ``descriptors`` has one row for each, where the run needs them."""
@@ -37,6 +42,7 @@ class Molecules:
     smiles: tuple[str, ...]
     descriptors: tuple[tuple[float, ...], ...] = ()
     alone: bool = False
+    beside: Beside = field(default_factory=Beside)
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Graphs:
 
     graphs: tuple[dict[str, Any], ...]
     alone: bool = False
+    beside: Beside = field(default_factory=Beside)
 
 
 def media_type(header: str | None) -> str:
@@ -102,11 +109,11 @@ def _is_unicode(content: Any) -> bool:
 def asked_prediction(body: bytes, needs: Needs, limits: Limits) -> Molecules | Graphs:
     """What POST /api/predict asks for."""
     if needs.policy is None:
-        given = _fields(parse_json(body), required=("graphs",), optional=("alone",))
+        given = _fields(parse_json(body), required=("graphs",), optional=_HOW)
         graphs = _listed(given["graphs"], "graphs", limits.rows, "the limit rows", least=1)
-        return Graphs(tuple(_each(graphs, "graphs", _graph)), _truth(given.get("alone", False), "alone"))
+        return Graphs(tuple(_each(graphs, "graphs", _graph)), *_how(given))
     more = ("descriptors",) if needs.descriptors else ()
-    given = _fields(parse_json(body), required=("smiles", *more), optional=("alone",))
+    given = _fields(parse_json(body), required=("smiles", *more), optional=_HOW)
     smiles = tuple(_each(_listed(given["smiles"], "smiles", limits.rows, "the limit rows", least=1), "smiles", text))
     rows: tuple[tuple[float, ...], ...] = ()
     if more:
@@ -118,7 +125,15 @@ def asked_prediction(body: bytes, needs: Needs, limits: Limits) -> Molecules | G
                 422, f"descriptors has {len(table):,} rows for {len(smiles):,} SMILES", "descriptors", expected
             )
         rows = tuple(_each(table, "descriptors", lambda row, where: _numbers(row, where, needs.descriptors)))
-    return Molecules(smiles, rows, _truth(given.get("alone", False), "alone"))
+    return Molecules(smiles, rows, *_how(given))
+
+
+def _how(given: dict[str, Any]) -> tuple[bool, Beside]:
+    """Whether a request is answered by itself, and what it wants beside predictions."""
+    level = given.get("interval")
+    interval = None if level is None else _number(level, "interval")
+    alone, neighbours = (_truth(given.get(name, False), name) for name in ("alone", "neighbours"))
+    return alone, Beside(interval, neighbours)
 
 
 def asked_explanation(body: bytes, needs: Needs, limits: Limits) -> Explained:

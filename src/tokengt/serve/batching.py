@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Int
 from torch import Tensor
 
 from tokengt.batch import FEATURE_FIELDS, GraphBatch
@@ -29,30 +30,46 @@ from tokengt.workflow.rows import refused_graphs
 class Outcome:
     """What the model says of the graphs of one request.
 
-    ``values`` and ``spread`` [rows, out] are NaN in the rows of graphs that it refuses; ``refused`` has their reasons.
+    ``refused`` has the reasons of the graphs that it refuses, by their places; ``found`` has the rows of all others, in
+    their order, and is None where there are none.
     """
 
-    values: Float[Tensor, "rows out"]
-    spread: Float[Tensor, "rows out"] | None
-    refused: dict[int, str]
+    found: Answered | None
+    refused: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Job:
     """The graphs of one request, and what is known of them so far.
 
-    ``left`` are the batches that are still to be answered, where it is answered by itself; ``outcome`` is filled as
-    they are. Whoever no longer wants it sets ``dropped``: what has not begun is then never done.
+    ``left`` are the batches that are still to be answered, where it is answered by itself; ``parts`` are the numbers of
+    the rows that were, with their answers, and ``refused`` the reasons of graphs that have none. Whoever no longer
+    wants it sets ``dropped``: what has not begun is then never done.
     """
 
     graphs: GraphBatch
+    question: Question
     alone: bool
     arrived: float
-    kind: tuple[object, ...]
     future: "Future[Outcome]" = field(default_factory=Future)
-    left: list[Tensor] = field(default_factory=list)
-    outcome: Outcome | None = None
+    left: list[Tensor] | None = None
+    parts: list[tuple[Int[Tensor, " rows"], Answered]] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
     dropped: bool = False
+
+    @cached_property
+    def kind(self) -> tuple[object, ...]:
+        """What jobs that are answered together must have in common: what is asked, and the features of the graphs."""
+        features = (getattr(self.graphs, name) for name in FEATURE_FIELDS)
+        described = (None if x is None else (x.shape[1], x.is_floating_point()) for x in features)
+        return (self.question.options, self.graphs.order, *described)
+
+    def outcome(self) -> Outcome:
+        """All parts together, in the order of the rows."""
+        if not self.parts:
+            return Outcome(None, self.refused)
+        order = torch.argsort(torch.cat([index for index, _ in self.parts]))
+        return Outcome(Answered.joined([part for _, part in self.parts]).at(order), self.refused)
 
 
 class Batcher:
@@ -60,7 +77,7 @@ class Batcher:
 
     Args:
         predictor: the run.
-        question: what is asked of it.
+        question: what is asked of it, where a request says nothing else.
         batch_rows: graphs of one batch of several requests.
         batch_wait: seconds that a request waits at most for others that are being read.
         observe: is told of every batch: how many requests and graphs it had, and the seconds that the model took.
@@ -102,9 +119,9 @@ class Batcher:
                 self._coming -= 1
                 self._changed.notify()
 
-    def submit(self, graphs: GraphBatch, alone: bool = False) -> Job:
+    def submit(self, graphs: GraphBatch, alone: bool = False, question: Question | None = None) -> Job:
         """Have graphs answered: the future of the job will have the outcome."""
-        job = Job(graphs, alone or len(graphs) >= self._batch_rows, time.monotonic(), _kind(graphs))
+        job = Job(graphs, question or self._question, alone or len(graphs) >= self._batch_rows, time.monotonic())
         with self._changed:
             if self._closed:
                 raise RuntimeError("the server is stopping")
@@ -165,24 +182,18 @@ class Batcher:
                 return job
         return None
 
-    def _nothing_yet(self, graphs: GraphBatch) -> Outcome:
-        rows = graphs.level_rows(self._question.level).total
-        empty = torch.full((rows, self._question.width), torch.nan, dtype=torch.float64)
-        return Outcome(empty, empty.clone() if self._question.has_spread else None, {})
-
     def _answer_together(self, jobs: Sequence[Job]) -> tuple[list[Outcome], int]:
         """One batch for several requests; where the model refuses it, each by itself. Also the number of graphs."""
-        level = self._question.level
+        question = jobs[0].question
         graphs = jobs[0].graphs if len(jobs) == 1 else GraphBatch.joined([job.graphs for job in jobs])
         try:
-            found = self._question.ask(graphs)
+            found = question.ask(graphs)
         except ValueError:
-            return [self._answered(job.graphs) for job in jobs], len(graphs)
+            return [_answered(job.graphs, question) for job in jobs], len(graphs)
         outcomes, first = [], 0
         for job in jobs:
-            last = first + job.graphs.level_rows(level).total
-            spread = None if found.spread is None else found.spread[first:last]
-            outcomes.append(Outcome(found.values[first:last], spread, {}))
+            last = first + job.graphs.level_rows(question.level).total
+            outcomes.append(Outcome(found.at(slice(first, last))))
             first = last
         return outcomes, len(graphs)
 
@@ -191,52 +202,37 @@ class Batcher:
 
         The outcome comes with the last batch.
         """
-        if job.outcome is None:
-            job.left, job.outcome = self._predictor.batches(job.graphs), self._nothing_yet(job.graphs)
+        if job.left is None:
+            # How near the training data is depends, in its last digits, on which graphs are looked at together.
+            at_once = job.question.beside.asked
+            job.left = [torch.arange(len(job.graphs))] if at_once else self._predictor.batches(job.graphs)
         places = job.left.pop(0)
-        part = self._answered(job.graphs.select(places))
-        index, _ = job.graphs.level_rows(self._question.level).take(places)
-        job.outcome.values[index] = part.values
-        if job.outcome.spread is not None and part.spread is not None:
-            job.outcome.spread[index] = part.spread
+        part = _answered(job.graphs.select(places), job.question)
         numbers = places.tolist()
-        job.outcome.refused.update({numbers[place]: reason for place, reason in part.refused.items()})
+        job.refused.update({numbers[place]: reason for place, reason in part.refused.items()})
+        if part.found is not None:
+            kept = [number for place, number in enumerate(numbers) if place not in part.refused]
+            index, _ = job.graphs.level_rows(job.question.level).take(torch.tensor(kept))
+            job.parts.append((index, part.found))
         if not job.left:
-            return [job.outcome], len(places)
+            return [job.outcome()], len(places)
         with self._changed:
             self._queue.append(job)
         return [], len(places)
 
-    def _answered(self, graphs: GraphBatch) -> Outcome:
-        """What the model says of graphs, without those that it refuses."""
-        try:
-            return _whole(self._question.ask(graphs))
-        except ValueError:
-            refused = refused_graphs(graphs, self._question.ask)
-            kept = [place for place in range(len(graphs)) if place not in refused]
-            if not refused:
-                raise
-        outcome = self._nothing_yet(graphs)
-        if kept:
-            found = self._question.ask(graphs.select(kept))
-            index, _ = graphs.level_rows(self._question.level).take(torch.tensor(kept))
-            outcome.values[index] = found.values
-            if outcome.spread is not None and found.spread is not None:
-                outcome.spread[index] = found.spread
-        return Outcome(outcome.values, outcome.spread, refused)
+
+def _answered(graphs: GraphBatch, question: Question) -> Outcome:
+    """What the model says of graphs, without those that it refuses."""
+    try:
+        return Outcome(question.ask(graphs))
+    except ValueError:
+        refused = refused_graphs(graphs, question.ask)
+        if not refused:
+            raise
+    kept = [place for place in range(len(graphs)) if place not in refused]
+    return Outcome(question.ask(graphs.select(kept)) if kept else None, refused)
 
 
 def _begun(job: Job) -> bool:
     """Whether somebody still wants it; from now on its future can no longer be cancelled, only given its result."""
     return not job.dropped and (job.future.running() or job.future.set_running_or_notify_cancel())
-
-
-def _whole(found: Answered) -> Outcome:
-    return Outcome(found.values, found.spread, {})
-
-
-def _kind(graphs: GraphBatch) -> tuple[object, ...]:
-    """What batches that are joined must have in common."""
-    features = (getattr(graphs, name) for name in FEATURE_FIELDS)
-    described = (None if x is None else (x.shape[1], x.is_floating_point()) for x in features)
-    return (graphs.order, *described)

@@ -68,7 +68,9 @@ def prepare(predictor: Predictor, folder: Path | None, atoms: int) -> None:
     spec = predictor.spec
     if spec.molecules is not None:
         limited = replace(spec.molecules, max_atoms=min(atoms, spec.molecules.max_atoms))
-        predictor = Predictor(replace(spec, molecules=limited), predictor.members, predictor.device)
+        predictor = Predictor(
+            replace(spec, molecules=limited), predictor.members, predictor.device, predictor.calibration
+        )
     _Run.predictor = predictor
     if folder is not None:
         try:

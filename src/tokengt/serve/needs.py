@@ -14,16 +14,23 @@ class Needs:
         descriptors: the columns of numbers that it is given beside every molecule.
         text_column: the column of SMILES in its training file.
         unnamed: how many numbers per graph it was trained with that have no names, as PyG data can have.
+        tables: whether it was trained on a table of nodes and one of edges.
     """
 
     policy: MoleculePolicy | None
     descriptors: tuple[str, ...] = ()
     text_column: str | None = None
     unnamed: int = 0
+    tables: bool = False
 
     @property
     def nothing_fits(self) -> str | None:
         """Why no request can be answered; None where there are some that can."""
+        if self.tables:
+            return (
+                "this run was trained on a table of nodes and one of edges, which a web page cannot give it; use "
+                "tokengt predict (--nodes and --edges, in Python NodeFiles)"
+            )
         if not self.unnamed:
             return None
         return (

@@ -55,8 +55,9 @@ ROWS: Schema = {
             "type": "array",
             "items": {
                 "type": "object",
-                "description": "The columns of a row: which one it is, its prediction, and the reason if it has none.",
-                "additionalProperties": {"type": ["string", "number", "null"]},
+                "description": "The columns of a row: which one it is, its prediction, what was asked for beside it, "
+                "and the reason if it has none.",
+                "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
             },
         },
         "predicted": {"type": "integer"},
@@ -120,9 +121,19 @@ RUN: Schema = {
     "properties": {
         "input": {"type": "string", "enum": ["molecules", "graphs"]},
         "columns": {"type": "array", "items": {"type": "string"}},
+        "beside": {
+            "type": "object",
+            "description": "What the run can tell beside predictions, as the page asks for it; null and false for "
+            "what it cannot.",
+            "properties": {
+                "interval": {"type": ["number", "null"]},
+                "neighbours": {"type": "boolean"},
+                "columns": {"type": "array", "items": {"type": "string"}},
+            },
+        },
         "limits": {"type": "object"},
     },
-    "required": ["input", "columns", "limits"],
+    "required": ["input", "columns", "beside", "limits"],
 }
 EXPLAINED: Schema = {
     "type": "object",
@@ -133,9 +144,22 @@ EXPLAINED: Schema = {
 
 def prediction(needs: Needs, limits: Limits) -> Schema:
     """The body of POST /api/predict: SMILES, or graphs, as the run takes them."""
-    alone = {
-        "type": "boolean",
-        "description": "Answer it in a batch of its own: bit for bit as tokengt predict answers a file of these rows.",
+    how: Schema = {
+        "alone": {
+            "type": "boolean",
+            "description": "Answer it in a batch of its own: bit for bit as tokengt predict answers a file of these "
+            "rows.",
+        },
+        "interval": {
+            "type": ["number", "null"],
+            "minimum": 0.01,
+            "maximum": 0.999,
+            "description": "Columns low_ and high_ that are to hold this share of the true values, such as 0.9.",
+        },
+        "neighbours": {
+            "type": "boolean",
+            "description": "Columns similarity, distance and unlike_training: how near the training data is.",
+        },
     }
     if needs.policy is None:
         fields: Schema = {"graphs": {"type": "array", "items": GRAPH, "minItems": 1, "maxItems": limits.rows}}
@@ -147,7 +171,7 @@ def prediction(needs: Needs, limits: Limits) -> Schema:
     required = list(fields)
     return {
         "type": "object",
-        "properties": {**fields, "alone": alone},
+        "properties": {**fields, **how},
         "required": required,
         "additionalProperties": False,
     }

@@ -22,7 +22,8 @@ from tokengt.serve.readers import Readers
 from tokengt.serve.sketches import Drawing
 from tokengt.training import outputs
 from tokengt.training.spec import RunSpec
-from tokengt.workflow.predicting import prediction_question
+from tokengt.workflow.beside import Beside
+from tokengt.workflow.predicting import Question, prediction_question
 
 T = TypeVar("T")
 # Reading is quicker than the model: more processes would only take its cores.
@@ -79,16 +80,16 @@ class Service:
         """Predictions of a list of molecules or graphs."""
         if isinstance(asked, Graphs):
             return await self._predicted(
-                lambda: asyncio.to_thread(rows_of_graphs, self.predictor, asked, self.limits), asked.alone
+                lambda: asyncio.to_thread(rows_of_graphs, self.predictor, asked, self.limits), asked.alone, asked.beside
             )
         work = partial(reading.read_molecules, asked.smiles, asked.descriptors, self.needs)
-        return await self._predicted(lambda: self._table(work), asked.alone)
+        return await self._predicted(lambda: self._table(work), asked.alone, asked.beside)
 
-    async def predict_table(self, body: bytes, ending: str, smiles: str | None) -> Answer:
+    async def predict_table(self, body: bytes, ending: str, smiles: str | None, beside: Beside) -> Answer:
         """Predictions of a table of molecules: always those that ``tokengt predict`` gives for such a file."""
         self._refuse_graphs("a table of molecules")
         work = partial(reading.read_table, body, ending, self.needs, smiles, self.limits.rows)
-        return await self._predicted(lambda: self._table(work), alone=True)
+        return await self._predicted(lambda: self._table(work), True, beside)
 
     async def smiles_of(self, drawing: Drawing) -> str:
         return await self._read("atoms", "a molecule", sketches.smiles_of, drawing)
@@ -122,7 +123,7 @@ class Service:
 
     def describe(self) -> dict[str, Any]:
         """What the page has to know of the run and of the limits."""
-        spec, limits = self.predictor.spec, self.limits
+        spec, limits, beside = self.predictor.spec, self.limits, Beside.usual(self.predictor)
         return {
             "data": spec.source.name,
             "model": spec.model.describe().summary,
@@ -134,6 +135,7 @@ class Service:
             "input": "graphs" if self.needs.policy is None else "molecules",
             "columns": outputs.columns(spec.task, self.question.has_spread),
             "spread": self.question.has_spread,
+            "beside": {**asdict(beside), "columns": beside.names(spec.task)},
             "descriptors": list(self.needs.descriptors),
             "text_column": self.needs.text_column,
             "nothing_fits": self.needs.nothing_fits,
@@ -155,20 +157,33 @@ class Service:
     async def _table(self, work: Callable[[], reading.ReadRows]) -> Rows:
         return rows_of_table(await self._readers.ask(work))
 
-    async def _predicted(self, read: Callable[[], Awaitable[Rows]], alone: bool) -> Answer:
+    async def _predicted(self, read: Callable[[], Awaitable[Rows]], alone: bool, beside: Beside) -> Answer:
         if self.needs.nothing_fits is not None:
             raise Problem(409, self.needs.nothing_fits)
+        question = self._asking(beside)
         async with self._admitted():
             with self.batcher.coming():
                 rows = await read()
-            outcome = None if rows.chunk.graphs is None else await self._outcome(rows, alone)
-            answer = answer_rows(self.predictor, self.question, rows, outcome)
+            outcome = None if rows.chunk.graphs is None else await self._outcome(rows, alone, question)
+            answer = answer_rows(self.predictor, question, rows, outcome)
         self.metrics.predicted(answer.rows, answer.bad)
         return answer
 
-    async def _outcome(self, rows: Rows, alone: bool) -> Outcome:
+    def _asking(self, beside: Beside) -> Question:
+        """What the model is asked, with what a request wants beside predictions."""
+        if not beside.asked:
+            return self.question
+        try:
+            return prediction_question(
+                self.predictor, self._draws, interval=beside.interval, neighbours=beside.neighbours
+            )
+        except ValueError as error:
+            field = "neighbours" if beside.interval is None else "interval"
+            raise Problem(422, str(error), field, "what GET /api/run says under beside") from None
+
+    async def _outcome(self, rows: Rows, alone: bool, question: Question) -> Outcome:
         assert rows.chunk.graphs is not None
-        job = self.batcher.submit(rows.chunk.graphs, alone)
+        job = self.batcher.submit(rows.chunk.graphs, alone, question)
         try:
             return await asyncio.wrap_future(job.future)
         finally:
@@ -201,4 +216,6 @@ def needs_of(spec: RunSpec, atoms: int) -> Needs:
     policy, given = spec.molecules, spec.descriptors
     if policy is not None:
         policy = replace(policy, max_atoms=min(atoms, policy.max_atoms))
-    return Needs(policy, given.columns, spec.text_column, 0 if given.names else len(given.mean))
+    return Needs(
+        policy, given.columns, spec.text_column, 0 if given.names else len(given.mean), spec.tables is not None
+    )

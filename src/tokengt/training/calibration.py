@@ -6,19 +6,20 @@ probabilities that hold (:mod:`tokengt.training.probabilities`). For graphs as a
 ``calibration.safetensors``; another way to calibrate is a part of :class:`Calibration` with its arrays.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from tokengt.config import from_dict, read_json
+from tokengt.data.cells import LARGEST_FLOAT32
 from tokengt.files import checksum, write_whole
 from tokengt.models.pretrained import unsealed, write_sealed
 from tokengt.training.conformal import Conformal, check_level, fewest, quantile
@@ -56,6 +57,16 @@ class Trust:
     distance: Float[ndarray, " rows"] | None = None
     unlike: Bool[ndarray, " rows"] | None = None
 
+    def at(self, rows: slice | Int[ndarray, " some"]) -> "Trust":
+        """What is said of some of the rows, in the order in which they are named."""
+        return Trust(*(None if each is None else each[rows] for each in vars(self).values()))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Trust]") -> "Trust":
+        """What is said of rows one after another; all parts say the same kinds of things."""
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(*(None if each[0] is None else np.concatenate(each) for each in columns))
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -72,6 +83,14 @@ class Calibration:
 
     def probabilities(self, chances: Float[ndarray, "rows width"]) -> Float[ndarray, "rows width"]:
         return chances if self.chances is None else self.chances.apply(chances)
+
+    def has_interval(self, task: Task, level: float) -> bool:
+        """Whether there are intervals of this level."""
+        try:
+            self.check_interval(task, level)
+        except ValueError:
+            return False
+        return True
 
     def check_interval(self, task: Task, level: float) -> None:
         """Refuse what cannot be told, in one sentence."""
@@ -174,7 +193,9 @@ def _arrays(calibration: Calibration) -> dict[str, NDArray[Any]]:
     known = calibration.known
     if known is not None:
         usual = np.array([known.usual.similarity, known.usual.distance, known.usual.unit])
-        arrays |= {"known.labels": known.labels.astype(np.float32), "known.usual": usual}
+        # Labels that float32 cannot hold are none that anybody measures; they become its largest numbers.
+        labels = np.clip(known.labels, -LARGEST_FLOAT32, LARGEST_FLOAT32).astype(np.float32)
+        arrays |= {"known.labels": labels, "known.usual": usual}
         if known.described.bits is not None:
             arrays["known.bits"] = known.described.bits
         if known.described.vectors is not None:

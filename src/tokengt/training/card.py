@@ -12,7 +12,7 @@ from statistics import mean, stdev
 
 from tokengt.models.contract import Description
 from tokengt.training.reliability import Reliability
-from tokengt.training.tasks import Task
+from tokengt.training.tasks import Task, hits_at
 
 FEW_LABELS = 100
 LINEAR = "a linear model on fingerprints"
@@ -42,6 +42,8 @@ class CardFacts:
         sha256: its checksum; for graphs in memory that of their packed arrays.
         rows: how many records it holds.
         rejected: how many of them could not be read.
+        unit: what they are, such as "row" or "graph".
+        tables: whether it was a table of nodes and one of edges.
         split: how the parts were made, in words, such as "random, seed 0" or "by the column `set`".
         counts: rows of each part, such as ``{"train": 902, "valid": 113, "test": 113}``.
         train_labels: training labels of each target, in the order of ``task.names``; of folds, the fewest.
@@ -80,6 +82,8 @@ class CardFacts:
     linear: Mapping[str, float] | None = None
     settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    unit: str = "row"
+    tables: bool = False
     molecules: bool = False
     text_column: str | None = None
     descriptors: tuple[str, ...] = ()
@@ -132,10 +136,10 @@ def card_warnings(facts: CardFacts) -> list[str]:
         )
     for element, count in facts.unseen_elements.items():
         where = "training" if not facts.folds else "training in the first fold"
-        warnings.append(f"{element} occurs in {_count(count, thing)} of the other parts but in none of {where}.")
+        warnings.append(f"{element} occurs in {counted(count, thing)} of the other parts but in none of {where}.")
     for name, labels in zip(facts.task.names, facts.train_labels, strict=True):
         if labels < FEW_LABELS:
-            warnings.append(f"{_code(name)} has only {_count(labels, 'training label')}.")
+            warnings.append(f"{_code(name)} has only {counted(labels, 'training label')}.")
     return [*warnings, *facts.notes]
 
 
@@ -149,7 +153,7 @@ def censored_notes(censored: Mapping[str, int], learned: bool = False) -> tuple[
             "biased away from them; `--censored learn` learns from bounds"
         )
     return tuple(
-        f"{_code(name)} was a bound such as `>3.69` and no number in {_count(count, 'row')}, {what}."
+        f"{_code(name)} was a bound such as `>3.69` and no number in {counted(count, 'row')}, {what}."
         for name, count in censored.items()
         if count
     )
@@ -189,6 +193,9 @@ def _results(facts: CardFacts) -> str:
         if values:
             columns[beside] = [_number(values.get(name)) for name in means]
     parts = [_table(["metric", *columns], list(zip(means, *columns.values(), strict=True)))]
+    blank = [name for name in means if hits_at(name) is not None and math.isnan(facts.test[name])]
+    if blank:
+        parts.append(f"{', '.join(blank)}: undefined with fewer negatives than that, where every link would be a hit.")
     if facts.folds:
         parts.append(
             f"Every row is a test row of one of the {len(facts.folds)} folds, predicted by models of that fold."
@@ -230,9 +237,10 @@ def _uncertainty(facts: CardFacts) -> str:
                 ["rank correlation of width and absolute error", f"{told.rank_correlation:.2f}", "1"],
             ],
         )
+        other = "other chemistry" if facts.molecules else "other graphs"
         how = (
             "`tokengt predict --interval 0.9` adds the columns `low_` and `high_`. They hold for "
-            f"{rows}: expect less on other chemistry or another laboratory. Wide ones are where errors were large: far "
+            f"{rows}: expect less on {other} or another laboratory. Wide ones are where errors were large: far "
             "from the training data, where its labels differ, or where the model disagrees with its neighbours."
         )
         return f"{table}\n\n{how} The picture is `calibration.png`."
@@ -248,7 +256,7 @@ def _uncertainty(facts: CardFacts) -> str:
 
 def _data(facts: CardFacts) -> str:
     rejected = f"{facts.rejected:,} rejected (`rejected.csv` in the store says which and why)"
-    file = f"File: {_code(facts.source or '')}, {_count(facts.rows, 'row')}, "
+    file = f"File: {_code(facts.source or '')}, {counted(facts.rows, facts.unit)}, "
     file += rejected if facts.rejected else "none rejected"
     folds = facts.folds or (Fold(facts.counts, facts.train_labels),)
     parts = ", ".join(f"{_range([fold.counts[name] for fold in folds])} {name}" for name in folds[0].counts)
@@ -267,7 +275,26 @@ def _data(facts: CardFacts) -> str:
     )
 
 
+def new_tables(level: str) -> str:
+    """How a person names the tables of a graph to predict, on the command line."""
+    return "--nodes NODES.csv --edges EDGES.csv" + (" --pairs PAIRS.csv" if level == "link" else "")
+
+
+def _use_tables(facts: CardFacts) -> str:
+    """How predictions are asked for where the graph is a table of nodes and one of edges."""
+    pairs = ', pairs="PAIRS.csv"' if facts.level == "link" else ""
+    return (
+        f"```bash\ntokengt predict RUN {new_tables(facts.level)} --out out.csv\n```\n\n"
+        "```python\nfrom tokengt import NodeFiles\nfrom tokengt.workflow.predicting import predict_file\n\n"
+        f'predict_file(RUN, NodeFiles("NODES.csv", "EDGES.csv"{pairs}), "out.csv")\n```\n\n'
+        "`RUN` is the folder that holds this file. The tables need the ids and features that those of training had; "
+        "labels may be left out."
+    )
+
+
 def _use(facts: CardFacts) -> str:
+    if facts.tables and facts.model.own_class is None:
+        return _use_tables(facts)
     example = '["CCO", "c1ccccc1O"]' if facts.molecules else "graphs"
     example += ", descriptors=numbers" if facts.descriptors else ""
     file = "new.csv" if facts.molecules else "new.pt"
@@ -343,7 +370,8 @@ def _range(values: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _count(number: int, thing: str) -> str:
+def counted(number: int, thing: str) -> str:
+    """How many of a thing there are: "1 row", "2 rows"."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 

@@ -156,6 +156,19 @@ class LinkSteps:
         return _Fold(left, targets.to(self.device), negatives, labels)
 
 
+def draws_negatives(labels: Float[Tensor, "links 1"]) -> bool:
+    """Whether training draws negatives, because these labels of its part list none."""
+    return not bool((labels == 0).any())
+
+
+def learned_labels(labels: Float[Tensor, "links 1"], config: LinkTraining) -> Float[Tensor, "more 1"]:
+    """The labels of the training part and, where it lists no negatives, as many of them as its epochs draw."""
+    if not draws_negatives(labels):
+        return labels
+    drawn = max(1, round(config.negatives * int((labels == 1).sum())))
+    return torch.cat([labels, labels.new_zeros(drawn, 1)])
+
+
 def link_steps(
     graphs: GraphBatch,
     targets: Float[Tensor, "rows 1"],
@@ -172,7 +185,7 @@ def link_steps(
     own = rows if drawn is None else rows[drawn[rows] < 0]
     lengths = torch.bincount(graphs.links.ids[own], minlength=len(graphs))
     asked = graphs.with_links(Segments.from_lengths(lengths), graphs.link_index[:, own])
-    steps = LinkSteps(asked, targets[own], not bool((targets[own] == 0).any()), config, seed)
+    steps = LinkSteps(asked, targets[own], draws_negatives(targets[own]), config, seed)
     for number in range(steps.folds):
         hidden = asked.link_index[:, steps.fold_of == number]
         if not without_edges_of(asked, hidden).num_edges:

@@ -334,9 +334,9 @@ class Trainer:
         if self._snapshots.overdue() or state.finished:
             self._save()
         self.on_epoch(state.records)
-        notes = {"loss": f"{mean_loss:.3g}"} | (
-            {} if value is None else {self.task.metric: f"{value:.4g} (best {state.best_value:.4g})"}
-        )
+        notes = {"loss": f"{mean_loss:.3g}"}
+        if value is not None and not math.isnan(value):
+            notes[self.task.metric] = f"{value:.4g} (best {state.best_value:.4g})"
         self.progress.epoch(state.epoch, state.finished, **notes)
 
     def _count_seconds(self) -> None:

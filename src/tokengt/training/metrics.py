@@ -1,5 +1,6 @@
 """How good predictions are, by the measures people compare: NumPy only, missing labels (NaN) left out."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -67,8 +68,15 @@ def _first(name: str, names: Iterable[str]) -> list[str]:
 
 
 def describe(values: Mapping[str, float]) -> str:
-    """One line for a terminal: the means, no entry of a single target."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if "/" not in name)
+    """One line for a terminal: the means, no entry of a single target; those that are undefined (NaN) come last."""
+    means = {name: value for name, value in values.items() if "/" not in name}
+    blank = [name for name, value in means.items() if math.isnan(value)]
+    told = ", ".join(f"{name} {value:.4g}" for name, value in means.items() if name not in blank)
+    if not blank:
+        return told
+    # Other metrics are undefined for several reasons, hits@k for one: there are fewer than k negatives.
+    why = " with so few negatives" if told and all(hits_at(name) is not None for name in blank) else ""
+    return f"{told} ({', '.join(blank)} undefined{why})".lstrip()
 
 
 def to_numpy(tensor: Tensor) -> Array:

@@ -29,6 +29,7 @@ from tokengt.presets import KEEPS_WEIGHTS, NODE_PRESETS, NODES, NODES_EXACT, PRE
 from tokengt.structure.facts import with_facts
 from tokengt.training.auxiliary import auxiliary_numbers
 from tokengt.training.config import TrainingConfig
+from tokengt.training.links import learned_labels
 from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest, check_undecided
 from tokengt.training.results import split_table
 from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
@@ -285,13 +286,15 @@ def _member(
 
 def _as_asked(task: Task, asked: TrainingConfig, store: Store, shown: Float[Tensor, "rows targets"]) -> Task:
     """The task with what training asks for: its metric and loss, and what each label counts in that."""
+    # Of links the source may list positives alone: what they are balanced with is drawn.
+    learned = learned_labels(shown, asked.links) if task.links else shown
     return replace(
         task,
         metric=asked.metric or "",
         loss=asked.loss or "",
         quantile=asked.quantile,
         target_weights=asked.target_weights,
-        class_weights=task.balanced(shown) if asked.balance else (),
+        class_weights=task.balanced(learned) if asked.balance else (),
         bounded=store.bounds is not None,
         weighted=store.weights is not None,
     )

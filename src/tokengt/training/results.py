@@ -106,7 +106,7 @@ def split_table(store: Store, codes: Mapping[str, Int[Tensor, " places"]]) -> by
 
 def write_metrics(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """``metrics.jsonl``, one line per epoch. It holds no times: the same run writes the same bytes."""
-    lines = (json.dumps(_finite(record)) + "\n" for record in records)
+    lines = (json.dumps(finite(record)) + "\n" for record in records)
     write_whole(folder / METRICS, "".join(lines).encode())
 
 
@@ -141,7 +141,7 @@ def write_results(
     write_whole(folder / PREDICTIONS, predictions_table(spec, store, rows, predicted))
     write_whole(folder / CARD, model_card(_facts(spec, store, findings, summary, parameters, members)).encode())
     # The last file: a run that has it is finished.
-    write_whole(folder / SUMMARY, json.dumps(_finite(summary), indent=2).encode() + b"\n")
+    write_whole(folder / SUMMARY, json.dumps(finite(summary), indent=2).encode() + b"\n")
     return summary
 
 
@@ -153,29 +153,36 @@ def _trust(found: Reliability) -> dict[str, Any]:
 
 def predictions_table(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"], predicted: Tensor) -> bytes:
     """``predictions.csv``: where each row stands, its labels and its predictions, which are the last columns."""
+    head, front = _where(spec, store, rows)
+    head += outputs.unused(spec.task.names, head)
+    head += outputs.unused(outputs.columns(spec.task), head)
+    labels, predictions = outputs.label_cells(spec.task, store.targets[rows]), outputs.cells(spec.task, predicted)
+    return table([head, *(a + b + c for a, b, c in zip(front, labels, predictions, strict=True))])
+
+
+def _where(spec: RunSpec, store: Store, rows: Int[Tensor, " rows"]) -> tuple[list[str], list[list[Any]]]:
+    """Where rows stand, columns and cells: ids where nodes have some, else the line, and numbers inside its graph."""
     segments = store.graphs.level_rows(spec.level)
     graphs = torch.searchsorted(segments.host, rows, right=True) - 1
-    head: list[str] = ["line"]
-    front: list[list[Any]] = [[line] for line in store.lines[graphs].tolist()]
+    inside: tuple[str, ...] = ()
+    places: list[list[int]] = [[] for _ in range(len(rows))]
     if spec.level == "link":
-        numbers = store.graphs.link_numbers
-        assert numbers is not None
-        head += LINK_ENDS
-        for cell, ends in zip(front, numbers.local[:, rows].T.tolist(), strict=True):
-            cell += ends
+        assert store.graphs.link_numbers is not None
+        inside, places = LINK_ENDS, store.graphs.link_numbers.local[:, rows].T.tolist()
     elif spec.level != "graph":
-        head.append(spec.level)
-        for cell, place in zip(front, (rows - segments.host[graphs]).tolist(), strict=True):
-            cell.append(place)
+        inside, places = (spec.level,), (rows - segments.host[graphs])[:, None].tolist()
+    if store.names is not None and spec.tables is not None:
+        names, own = store.names, spec.tables
+        columns = [own.source, own.target] if spec.level == "link" else [own.id]
+        return columns, [[names[number] for number in each] for each in places]
+    head = ["line", *inside]
+    front: list[list[Any]] = [[line, *own] for line, own in zip(store.lines[graphs].tolist(), places, strict=True)]
     texts = store.texts(graphs.tolist())
     if texts is not None:
         head.append(spec.text_column or "smiles")
         for cell, text in zip(front, texts, strict=True):
             cell.append(text)
-    head += outputs.unused(spec.task.names, head)
-    head += outputs.unused(outputs.columns(spec.task), head)
-    labels, predictions = outputs.label_cells(spec.task, store.targets[rows]), outputs.cells(spec.task, predicted)
-    return table([head, *(a + b + c for a, b, c in zip(front, labels, predictions, strict=True))])
+    return head, front
 
 
 def _facts(
@@ -195,6 +202,8 @@ def _facts(
         sha256=store.data_checksum() if in_memory else manifest.source.sha256,
         rows=manifest.source.rows,
         rejected=manifest.rejected,
+        unit="row" if manifest.by_line else "graph",
+        tables=manifest.tables is not None,
         split=spec.split,
         counts=folds[0].counts,
         train_labels=tuple(map(min, zip(*(fold.train_labels for fold in folds), strict=True))),
@@ -249,8 +258,10 @@ def table(rows: Sequence[Sequence[Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """NaN and infinity as null, because JSON cannot write them."""
     if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,10 +7,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tokengt.inference import Predictor
 from tokengt.training.calibration import Trust
 from tokengt.training.metrics import to_numpy
 from tokengt.training.tasks import Task
 from tokengt.workflow.rows import Chunk
+
+# The share of labels that an interval is to hold where nobody says another.
+USUAL_LEVEL = 0.9
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,17 @@ class Beside:
 
     interval: float | None = None
     neighbours: bool = False
+
+    @classmethod
+    def usual(cls, predictor: Predictor) -> "Beside":
+        """What a page shows beside predictions: all that the run can tell, with intervals of the usual level."""
+        calibration = predictor.calibration
+        level = USUAL_LEVEL if calibration.has_interval(predictor.task, USUAL_LEVEL) else None
+        return cls(level, calibration.known is not None)
+
+    @property
+    def asked(self) -> bool:
+        return self.interval is not None or self.neighbours
 
     def names(self, task: Task) -> list[str]:
         bounds = [f"{bound}_{name}" for bound in ("low", "high") for name in task.names]

@@ -1,7 +1,5 @@
 """A comparison for people and programs: JSON first; the Markdown table and the picture are made of the same numbers."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 from tokengt.config import to_dict
 from tokengt.files import write_whole
 from tokengt.training.plots import GREY, TITLES, draw_figure
+from tokengt.training.results import finite
 from tokengt.training.tables import markdown, source_commit, write_json
 from tokengt.workflow.comparing_results import Comparison, SystemResult
 from tokengt.workflow.comparing_statistics import Interval
@@ -67,7 +66,7 @@ def details(comparison: Comparison) -> dict[str, Any]:
         "notes": list(comparison.notes),
         "device": comparison.device,
         "budget_minutes": comparison.budget,
-        "systems": [_finite(asdict(system)) for system in comparison.systems],
+        "systems": [finite(asdict(system)) for system in comparison.systems],
     }
 
 
@@ -243,12 +242,3 @@ def _number(value: float | None, style: str) -> str:
 def _cell(text: str) -> str:
     """Text that does not end a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _finite(value: Any) -> Any:
-    """Infinite and undefined numbers as null, because JSON cannot write them."""
-    if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,7 +11,7 @@ from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import load_model
 from tokengt.models.pretrained import CONFIG
-from tokengt.training.card import LINEAR
+from tokengt.training.card import LINEAR, counted, new_tables
 from tokengt.training.metrics import describe
 from tokengt.training.results import CARD, METRICS, SUMMARY, read_summary
 from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, read_run
@@ -39,8 +39,10 @@ def info(path: Path) -> list[str]:
 def _store(path: Path) -> Iterator[str]:
     manifest = read_manifest(path)
     counts = manifest.counts
-    yield f"{path}: a store of {counts['graphs']:,} graphs, {counts['nodes']:,} nodes, {counts['edges']:,} edges"
-    yield f"source     {manifest.source.name} ({manifest.source.rows:,} rows, {manifest.rejected:,} rejected)"
+    held = ", ".join(counted(counts[f"{what}s"], what) for what in ("graph", "node", "edge"))
+    yield f"{path}: a store of {held}"
+    rows = counted(manifest.source.rows, "row" if manifest.by_line else "graph")
+    yield f"source     {manifest.source.name} ({rows}, {manifest.rejected:,} rejected)"
     targets = [
         target.name if target.classes is None else f"{target.name} ({len(target.classes)} classes)"
         for target in manifest.targets
@@ -103,7 +105,7 @@ def outcome(path: Path) -> list[str]:
 def _new_input(spec: RunSpec) -> str:
     """A name for a file to predict, of a kind that the run takes."""
     if spec.tables is not None:
-        return "--nodes NODES.csv --edges EDGES.csv" + (" --pairs PAIRS.csv" if spec.level == "link" else "")
+        return new_tables(spec.level)
     if spec.molecules is not None:
         return "NEW.csv"
     return f"NEW{Path(spec.source.name).suffix}" if Path(spec.source.name).suffix else "NEW_FOLDER"

@@ -27,6 +27,7 @@ from tokengt.interop.molecules import DEFAULT_POLICY
 from tokengt.training.metrics import describe, metrics
 from tokengt.training.plots import plot_test
 from tokengt.training.processes import Device
+from tokengt.training.results import finite
 from tokengt.training.spec import RUN_FILE
 from tokengt.training.tasks import Task
 from tokengt.workflow.inputs import open_data
@@ -61,6 +62,10 @@ class Evaluation:
         odd = [f"{count:,} {what}" for count, what in counts if count]
         absent = [f"without {', '.join(self.missing)}, which the data does not have"] if self.missing else []
         return ", ".join([f"{describe(self.metrics)} over {self.rows:,} rows", *odd, *absent])
+
+    def to_json(self, indent: int | None = None) -> str:
+        """All of it; null for a metric that is undefined."""
+        return json.dumps(finite(asdict(self)), indent=indent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +118,7 @@ def evaluate(
     evaluation, targets = _compared(predictor.task, found, present)
     if out is not None:
         plot_test(predictor.task, found.mean, targets, out, part="evaluation")
-        write_whole(out / _NUMBERS, json.dumps(asdict(evaluation), indent=2).encode() + b"\n")
+        write_whole(out / _NUMBERS, evaluation.to_json(indent=2).encode() + b"\n")
     return evaluation
 
 

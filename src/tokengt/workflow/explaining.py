@@ -23,6 +23,7 @@ from tokengt.explain.explanation import (
     ATTRIBUTIONS,
     AttentionSummary,
     Explanation,
+    Interval,
     Molecule,
     attempt,
     explain_graph,
@@ -34,8 +35,11 @@ from tokengt.inference import Predictor, Trained
 from tokengt.interop.molecules import read_molecule
 from tokengt.models.passes import Over
 from tokengt.structure.facts import with_facts
+from tokengt.training.calibration import Trust
 from tokengt.training.processes import Device
 from tokengt.training.tasks import Task
+from tokengt.workflow.beside import Beside
+from tokengt.workflow.predicting import Answered, prediction_question
 from tokengt.workflow.run_data import Part, RunData
 from tokengt.workflow.single import Single, single_graph
 
@@ -100,7 +104,8 @@ def explain(
         else:
             single = single_graph(predictor, given, row=row, smiles=smiles, descriptors=descriptors)
     with _timed(seconds, "prediction"):
-        prediction, spread = _predicted(predictor, single.graph, item, draws, over)
+        told = _predicted(predictor, single.graph, item, draws, over)
+    prediction, spread = told.values[0].numpy(), None if told.spread is None else told.spread[0].numpy()
     names = predictor.task.classes or predictor.task.names
     output = _output(target, names, prediction, predictor.task)
     passes = draws if over == "identifiers" else 1
@@ -129,6 +134,8 @@ def explain(
         prediction=prediction,
         spread=spread,
         unit="natural units" if predictor.task.kind == "regression" else "probability",
+        interval=_interval(told.trust, Beside.usual(predictor).interval),
+        unlike=None if told.trust.unlike is None else bool(told.trust.unlike[0]),
         attributions=scores,
         maps=None if first.maps is None else replace(first.maps, tokens=tokens),
         missing=missing,
@@ -201,19 +208,25 @@ def _usual(
     return attempt(lambda: _over_part(predictor, folder, graphs, "valid", data), "usual", missing)
 
 
-def _predicted(
-    predictor: Predictor, graph: GraphBatch, item: int, draws: int, over: Over
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """The row of predictions that is explained, and its standard deviation."""
+def _predicted(predictor: Predictor, graph: GraphBatch, item: int, draws: int, over: Over) -> Answered:
+    """The row of predictions that is explained, with all that the run can tell of it."""
     predictor.refuse_links("explain")
     rows = graph.level_rows(predictor.spec.level).total
     if not 0 <= item < rows:
         level = predictor.spec.level
         raise ValueError(f"item is {item}; this run predicts one row per {level}, and the graph has {rows} (from 0)")
-    mean, std = predictor.predict_graphs(graph, draws, over)
-    for reason in predictor.reasons(graph, mean).values():
+    beside = Beside.usual(predictor)
+    found = prediction_question(predictor, draws, over, beside.interval, beside.neighbours).ask(graph)
+    for reason in predictor.reasons(graph, found.values).values():
         raise ValueError(reason)
-    return mean[item].numpy(), None if std is None else std[item].numpy()
+    return found.at(slice(item, item + 1))
+
+
+def _interval(trust: Trust, level: float | None) -> Interval | None:
+    """The bounds of the one row that there is."""
+    if trust.low is None or trust.high is None or level is None:
+        return None
+    return Interval(trust.low[0], trust.high[0], level)
 
 
 def _output(target: str | int | None, names: Sequence[str], prediction: np.ndarray, task: Task) -> int:

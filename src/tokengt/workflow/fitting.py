@@ -12,6 +12,7 @@ from torch import nn
 from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import Censored, Recipe, TaskKind
 from tokengt.data.named import dataset_named
+from tokengt.data.node_tables import NodeFiles
 from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splits import STANDARD, Fractions
 from tokengt.data.splitting import AUTO as AUTO_SPLIT
@@ -158,6 +159,11 @@ def with_files(data: Any, valid: str | Path | None, test: str | Path | None, spl
     """The data together with the files of the other parts, where there are any."""
     if valid is None and test is None:
         return data
+    if isinstance(data, NodeFiles):
+        raise ValueError(
+            f"{data.name} are one graph, whose parts are no files of their own; expected a column that names the part "
+            "of each row (--split column:NAME, in Python split='column:NAME')"
+        )
     if not isinstance(data, (str, Path)):
         raise ValueError(
             f"data is a {type(data).__name__}; expected a file where valid and test are files of their own"

@@ -140,7 +140,9 @@ def open_data(
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
     if isinstance(data, NodeFiles):
-        return prepare_nodes(data, home, recipe, progress=not quiet)
+        store = prepare_nodes(data, home, recipe, progress=not quiet, max_rejected=max_rejected)
+        _say_rejected(store, home, data.paths[-1], quiet, kept)
+        return store
     if isinstance(data, SplitFiles):
         return _prepared(data, recipe, home, workers, quiet, kept, max_rejected)
     if hasattr(data, "to_csv"):
@@ -174,9 +176,14 @@ def _prepared(
     )
     if set(recipe.targets) - set(store.manifest.target_names) and not quiet:
         say(f"targets: {listed(store.manifest.target_names)}")
+    _say_rejected(store, home, source, quiet, kept)
+    return store
+
+
+def _say_rejected(store: Store, home: Path, source: Path | SplitFiles, quiet: bool, kept: bool) -> None:
+    """Say how many rows could not be read and why, if there are any; ``kept``: where all of them are listed too."""
     if store.manifest.rejected and not quiet:
         say(_rejected(store, home / REJECTED, source) + (f"; all are in {home / REJECTED}" if kept else ""))
-    return store
 
 
 def _written(table: bytes, file: Path) -> Path:
@@ -188,8 +195,9 @@ def _written(table: bytes, file: Path) -> Path:
 
 
 def _rejected(store: Store, file: Path, source: Path | SplitFiles) -> str:
-    what = "rows" if store.is_molecules else "graphs"
-    count = f"{store.manifest.rejected:,} of {store.manifest.source.rows:,} {what} could not be read"
+    manifest = store.manifest
+    what = f"rows of {source}" if manifest.pairs else "rows" if manifest.by_line else "graphs"
+    count = f"{manifest.rejected:,} of {manifest.source.rows:,} {what} could not be read"
     try:
         with file.open(encoding="utf-8", newline="") as lines:
             names, (place, reason, *cells) = islice(csv.reader(lines), 2)
@@ -198,7 +206,7 @@ def _rejected(store: Store, file: Path, source: Path | SplitFiles) -> str:
         # The list is there to be read and edited, and may be gone or say anything by now.
         return count
     of_file = f" of {source.parts[part]}" if isinstance(source, SplitFiles) and part in source.parts else ""
-    return f"{count} (the first{f' on line {place}{of_file}' if store.is_molecules else ''}: {reason})"
+    return f"{count} (the first{f' on line {place}{of_file}' if manifest.by_line else ''}: {reason})"
 
 
 def _chosen_targets(store: Store, recipe: Recipe) -> Store:
@@ -324,6 +332,7 @@ def unlabelled_graphs(spec: RunSpec, source: Path) -> UnlabelledGraphs:
     """The graphs of a PyG file or a folder of NetworkX JSON; labels may be there or not."""
     if spec.molecules is not None:
         raise ValueError(f"{source} holds graphs, but this run was trained on molecules; expected a table of them")
+    _refuse_tables(spec, str(source))
     known = graph_format(source)
     assert known is not None, "asked for sources of graphs only"
     return _as_trained(spec, known.alone(source, spec.task.names, spec.level, spec.attributes))
@@ -333,7 +342,17 @@ def unlabelled_contents(spec: RunSpec, contents: Sequence[Any]) -> UnlabelledGra
     """The graphs that these objects describe, as ``networkx.node_link_data`` does."""
     if spec.molecules is not None:
         raise ValueError("this run was trained on molecules; expected SMILES, got graphs")
+    _refuse_tables(spec, "the input")
     return _as_trained(spec, read_networkx_graphs(contents, spec.task.names, spec.level, spec.attributes))
+
+
+def _refuse_tables(spec: RunSpec, what: str) -> None:
+    """Attributes of a graph are not scaled as the columns of tables were: predictions from them would be wrong."""
+    if spec.tables is not None:
+        raise ValueError(
+            f"{what} holds graphs, but this run was trained on a table of nodes and one of edges; expected such tables "
+            "(--nodes and --edges, in Python NodeFiles)"
+        )
 
 
 def _as_trained(spec: RunSpec, read: LabelledGraphs) -> UnlabelledGraphs:

@@ -38,7 +38,9 @@ def node_source(predictor: Predictor, files: NodeFiles, level: Level) -> Source:
         if level == "graph":
             yield graph_chunk(0, graphs, np.ones(1, dtype=np.int64), (), level)
         else:
-            yield Chunk(0, PackedCells(pickle.dumps(found.rows)), lines, graphs, np.arange(len(lines)), {})
+            kept = np.array([place for place in range(len(lines)) if place not in found.problems], dtype=np.int64)
+            asked = graphs if len(kept) else None
+            yield Chunk(0, PackedCells(pickle.dumps(found.rows)), lines, asked, kept, dict(found.problems))
 
     head = ("graph",) if level == "graph" else found.head
     rows = 1 if level == "graph" else len(lines)

@@ -9,7 +9,7 @@ draws are averaged.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
@@ -85,6 +85,18 @@ class Answered:
     values: Float[Tensor, "kept out"]
     spread: Float[Tensor, "kept out"] | None = None
     trust: Trust = field(default_factory=Trust)
+
+    def at(self, rows: slice | Int[Tensor, " some"]) -> "Answered":
+        """Some of the rows, in the order in which they are named."""
+        spread = None if self.spread is None else self.spread[rows]
+        return Answered(self.values[rows], spread, self.trust.at(rows if isinstance(rows, slice) else rows.numpy()))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Answered]") -> "Answered":
+        """The rows of answers to one question, one after another."""
+        spreads = [part.spread for part in parts if part.spread is not None]
+        trust = Trust.joined([part.trust for part in parts])
+        return cls(torch.cat([part.values for part in parts]), torch.cat(spreads) if spreads else None, trust)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,11 @@ class Report:
         own = self.explanation
         what = f"chance of {own.outputs[own.output]}" if own.unit == "probability" else own.outputs[own.output]
         spread = "" if own.spread is None else f" ± {own.spread[own.output]:.2g}"
-        return f"{own.source}, {what} {own.prediction[own.output]:.4g}{spread} ({self.size / 1e6:.1f} MB)"
+        beside = ", unlike anything trained on" if own.unlike else ""
+        if own.interval is not None:
+            bounds = " to ".join(f"{bound[own.output]:.4g}" for bound in (own.interval.low, own.interval.high))
+            beside = f", {100 * own.interval.level:g}% interval {bounds}{beside}"
+        return f"{own.source}, {what} {own.prediction[own.output]:.4g}{spread}{beside} ({self.size / 1e6:.1f} MB)"
 
 
 def explain_file(

@@ -202,6 +202,11 @@ def writeable(array: Array) -> Tensor:
 def recipe_of(predictor: Predictor, table: Table, smiles: str | None) -> ShardRecipe:
     """Where a run finds its inputs in a table."""
     spec = predictor.spec
+    if spec.tables is not None:
+        raise ValueError(
+            f"{table.path} is one table, and this run was trained on a table of nodes and one of edges; give both "
+            "(--nodes and --edges, in Python NodeFiles)"
+        )
     if spec.molecules is None:
         raise ValueError(f"{table.path} is a table of molecules, but this run was trained on other graphs")
     named = spec.descriptors.columns

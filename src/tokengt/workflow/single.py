@@ -109,6 +109,11 @@ def _from_source(predictor: Predictor, path: Path, row: int | None, smiles: str 
         policy = predictor.spec.molecules
         opened = Store.open(path) if dataset is None else named_store(dataset, *([policy] if policy else []))
         return _of_store(predictor, opened, path, row)
+    if predictor.spec.tables is not None:
+        raise ValueError(
+            f"{path} is no store, and this run was trained on a table of nodes and one of edges; give the folder store "
+            "of the run, and the number of the node (--item, in Python item=, counted from 0)"
+        )
     if is_graph_source(path):
         return _of_graphs(predictor, path, row)
     return _of_table(predictor, path, row, smiles)

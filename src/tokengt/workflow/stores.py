@@ -165,6 +165,10 @@ def rejected_of(store: Store, shown: bool) -> list[RejectedRow]:
     if not count or store.folder is None:
         return []
     path = store.folder / REJECTED
+    if store.manifest.pairs:
+        # A store knows nodes by their numbers alone, and these rows name some that are not there.
+        say(f"{count:,} pairs could not be read when {store.folder} was made, and are left out: see {path}", shown)
+        return []
     if not path.is_file() or file_checksum(path) != store.manifest.files.get(REJECTED):
         say(f"{path} is gone or was changed: the {count:,} rows that it listed are left out", shown)
         return []

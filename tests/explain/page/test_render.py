@@ -15,7 +15,7 @@ from tokengt.attention import FavorConfig
 from tokengt.block import EncoderConfig
 from tokengt.explain import explain_graph
 from tokengt.explain import page as page_package
-from tokengt.explain.explanation import Explanation
+from tokengt.explain.explanation import Explanation, Interval
 from tokengt.explain.page.document import STYLES, as_json, assemble
 from tokengt.explain.page.packing import pack_maps
 from tokengt.explain.page.render import EXPLANATION, SUMMARY, render
@@ -121,6 +121,21 @@ def test_models_without_maps_say_why_and_show_the_rest(tmp_path: Path, open_page
         assert reason in words
         opened.page.get_by_role("button", name="Occlusion").click()
         assert "minus the prediction without the token" in opened.page.inner_text("#attribution")
+
+
+def test_the_interval_and_a_warning_stand_beside_the_prediction(tmp_path: Path, open_page: Open) -> None:
+    """Bounds with the share that they are to hold; a graph that is like nothing in training says so before all else."""
+    plain = explained(TokenGT(config()), TRIANGLE, methods=())
+    shown = data_of(render(plain))["prediction"]
+    assert (shown["rows"][0]["interval"], shown["note"], shown["warning"]) == (None, None, None)
+    interval = Interval(np.array([-1.25, 0.0]), np.array([0.5, 1.0]), 0.9)
+    file = tmp_path / "page.html"
+    file.write_text(render(replace(plain, interval=interval, unlike=True)))
+    opened = open_page(file)
+    assert opened.page.inner_text(".predictions .interval") == "\u22121.25 to 0.5"
+    assert opened.page.inner_text("#top .notice").startswith("Unlike anything trained on: ")
+    assert "the interval that is to hold 90% of true values" in opened.page.inner_text("#top")
+    assert opened.complaints == []
 
 
 def test_attributions_that_were_not_asked_for_are_said_to_be_so() -> None:

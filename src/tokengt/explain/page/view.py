@@ -60,18 +60,27 @@ def _facts(explanation: Explanation) -> list[str]:
 
 
 def _prediction(explanation: Explanation) -> dict[str, Any]:
-    unit, spread = explanation.unit, explanation.spread
+    unit, spread, interval = explanation.unit, explanation.spread, explanation.interval
     rows = [
         {
             "name": name,
             "value": float(value),
             "text": words.prediction_text(float(value), unit),
             "spread": None if spread is None else words.spread_text(float(spread[place]), unit),
+            "interval": None
+            if interval is None
+            else words.interval_text(float(interval.low[place]), float(interval.high[place]), unit),
         }
         for place, (name, value) in enumerate(zip(explanation.outputs, explanation.prediction, strict=True))
     ]
-    note = "± is the standard deviation over draws of identifiers and over models; it is not calibrated."
-    return {"rows": rows, "shown": explanation.output, "note": note if spread is not None else None}
+    notes = [words.SPREAD] if spread is not None else []
+    notes += [] if interval is None else [words.interval_sentence(interval.level)]
+    return {
+        "rows": rows,
+        "shown": explanation.output,
+        "note": " ".join(notes) or None,
+        "warning": words.UNLIKE if explanation.unlike else None,
+    }
 
 
 def _graph(explanation: Explanation) -> dict[str, Any]:

@@ -17,6 +17,12 @@ NOT_CAUSES = (
     "are better founded, and still describe the model, not chemistry or the world."
 )
 
+SPREAD = "± is the standard deviation over draws of identifiers and over models; it is not calibrated."
+UNLIKE = (
+    "Unlike anything trained on: hardly anything in the training data is as far from the rest as this. Rely neither on "
+    "the prediction nor on its bounds."
+)
+
 
 def number(value: float, digits: int = 4) -> str:
     """A few digits, with a real minus sign."""
@@ -34,6 +40,18 @@ def prediction_text(value: float, unit: str) -> str:
 
 def spread_text(value: float, unit: str) -> str:
     return f"{number(100 * value, 2)} %" if unit == "probability" else number(value, 2)
+
+
+def interval_text(low: float, high: float, unit: str) -> str:
+    return f"{prediction_text(low, unit)} to {prediction_text(high, unit)}"
+
+
+def interval_sentence(level: float) -> str:
+    """What the bounds below a prediction mean."""
+    return (
+        f"Below a prediction is the interval that is to hold {100 * level:g}% of true values, for inputs like those of "
+        "the validation part, which set it."
+    )
 
 
 def graph_words(molecule: bool) -> dict[str, str]:

@@ -90,9 +90,16 @@ class Page {
     problem.hidden = kind !== "problem";
   }
 
-  async predictTable(body, type, name, query = "") {
+  // What the run can tell beside predictions is always asked for.
+  get beside() {
+    const { interval, neighbours } = this.run.beside;
+    return { ...(interval === null ? {} : { interval }), ...(neighbours ? { neighbours } : {}) };
+  }
+
+  async predictTable(body, type, name, how = {}) {
     await this.work("Predicting …", async (signal) => {
-      const answer = await ask(`api/table${query}`, { body, type, accept: "text/csv", signal });
+      const query = new URLSearchParams({ ...how, ...this.beside });
+      const answer = await ask(`api/table?${query}`, { body, type, accept: "text/csv", signal });
       this.graphs = undefined;
       this.finish(await answer.text(), name);
     });
@@ -116,7 +123,7 @@ class Page {
         throw new Error(sentence(`this is not JSON: ${error.message}`));
       }
       graphs = Array.isArray(graphs) ? graphs : [graphs];
-      const answer = await ask("api/predict", { body: { graphs, alone: true }, accept: "text/csv", signal });
+      const answer = await ask("api/predict", { body: { graphs, alone: true, ...this.beside }, accept: "text/csv", signal });
       this.graphs = graphs;
       this.finish(await answer.text(), name);
     });
@@ -142,7 +149,7 @@ class Page {
       return;
     }
     const column = find("column").value.trim();
-    await this.predictTable(await file.arrayBuffer(), TYPES[ending], name, column ? `?smiles=${encodeURIComponent(column)}` : "");
+    await this.predictTable(await file.arrayBuffer(), TYPES[ending], name, column ? { smiles: column } : {});
   }
 
   finish(csv, name) {

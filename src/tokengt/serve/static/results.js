@@ -1,17 +1,22 @@
-// The predictions as a table: fifty rows at a time, pictures beside molecules, spread beside values.
+// The predictions as a table: fifty rows at a time, pictures beside molecules, spread and intervals beside values.
 import { parseCsv } from "./csv.js";
 
 const PAGE = 50;
 
-// What the columns of an answer mean: those of the rows themselves, values with their spread, and the reason.
+// What the columns of an answer mean: those of the rows themselves, values with what stands beside them, and the reason.
 export function columnsOf(header, run) {
-  const own = header.length - run.columns.length - 1;
-  const predicted = header.slice(own, -1).map((name, place) => ({ name, meant: run.columns[place], place: own + place }));
-  const spreads = new Map(predicted.filter(({ meant }) => meant.startsWith("std_")).map(({ meant, place }) => [meant.slice(4), place]));
-  const values = predicted
-    .filter(({ meant }) => !meant.startsWith("std_"))
-    .map(({ name, meant, place }) => ({ name, place, spread: spreads.get(meant.replace(/^(predicted|probability)_/, "")) }));
-  return { own: header.slice(0, own), values, reason: header.length - 1 };
+  const meant = [...run.columns, ...run.beside.columns];
+  const own = header.length - meant.length - 1;
+  const places = new Map(meant.map((name, place) => [name, own + place]));
+  const values = run.columns
+    .filter((name) => !name.startsWith("std_"))
+    .map((name) => {
+      const target = name.replace(/^(predicted|probability)_/, "");
+      const [spread, low, high] = ["std", "low", "high"].map((kind) => places.get(`${kind}_${target}`));
+      return { name: header[places.get(name)], place: places.get(name), spread, low, high };
+    });
+  const [unlike, similarity, distance] = ["unlike_training", "similarity", "distance"].map((name) => places.get(name));
+  return { own: header.slice(0, own), values, unlike, similarity, distance, reason: header.length - 1 };
 }
 
 // Four digits are what a model is worth reading to, and two of a spread; classes are words.
@@ -49,13 +54,19 @@ export class Results {
     this.first = 0;
     const bad = this.rows.filter((row) => row[this.columns.reason]).length;
     const count = (n) => `${n.toLocaleString("en")} row${n === 1 ? "" : "s"}`;
-    this.find("#summary").textContent = `${count(this.rows.length)}${bad ? `, ${bad.toLocaleString("en")} without a prediction` : ""}${this.run.spread ? "; ± is the spread between draws and models, which is not calibrated" : ""}`;
+    this.find("#summary").textContent = `${count(this.rows.length)}${bad ? `, ${bad.toLocaleString("en")} without a prediction` : ""}${this.run.spread ? "; ± is the spread between draws and models, which is not calibrated" : ""}${this.intervals()}`;
     const link = this.find("#download");
     URL.revokeObjectURL(link.href);
     link.href = URL.createObjectURL(new Blob([csv], { type: "text/csv" }));
     link.download = name;
     this.draw();
     this.home.hidden = false;
+  }
+
+  // What the bounds below a value mean; nothing where the run has none.
+  intervals() {
+    const share = this.run.beside.interval;
+    return share === null ? "" : `; below each value, the interval that is to hold ${Math.round(100 * share)}% of true values, of inputs like those of training`;
   }
 
   turn(step) {
@@ -66,24 +77,26 @@ export class Results {
   draw() {
     const visible = this.rows.slice(this.first, this.first + PAGE);
     const reasons = visible.some((row) => row[this.columns.reason]);
+    const warned = visible.some((row) => row[this.columns.unlike] === "yes");
     const heads = [
       ...(this.smiles >= 0 ? [""] : []),
       ...this.columns.own,
       ...this.columns.values.map(({ name }) => name.replace(/^predicted_/, "")),
+      ...(warned ? ["training data"] : []),
       ...(reasons ? ["reason"] : []),
       "",
     ];
     const line = document.createElement("tr");
     line.append(...heads.map((text) => cell("th", text, "", { scope: "col" })));
     this.find("thead").replaceChildren(line);
-    this.find("tbody").replaceChildren(...visible.map((row, place) => this.row(row, this.first + place, reasons)));
+    this.find("tbody").replaceChildren(...visible.map((row, place) => this.row(row, this.first + place, reasons, warned)));
     this.find("#pager").hidden = this.rows.length <= PAGE;
     this.find("#shown-rows").textContent = `rows ${this.first + 1} to ${this.first + visible.length} of ${this.rows.length.toLocaleString("en")}`;
     this.find("#earlier").disabled = this.first === 0;
     this.find("#later").disabled = this.first + PAGE >= this.rows.length;
   }
 
-  row(row, place, reasons) {
+  row(row, place, reasons, warned) {
     const { own, values, reason } = this.columns;
     const line = document.createElement("tr");
     const smiles = this.smiles >= 0 ? row[this.smiles] : "";
@@ -92,11 +105,13 @@ export class Results {
     own.forEach((name, column) => {
       line.append(cell("td", row[column], `own${column === this.smiles ? " smiles" : ""}${row[column] ? "" : " blank"}`, { "data-label": name }));
     });
-    for (const { name, place: column, spread } of values) {
+    for (const { name, place: column, spread, low, high } of values) {
       const made = cell("td", shown(row[column]), `value${row[column] ? "" : " blank"}`, { "data-label": name.replace(/^predicted_/, ""), title: row[column] });
       if (spread !== undefined && row[spread]) made.append(Object.assign(document.createElement("span"), { className: "spread", textContent: ` ± ${spreadOf(row[spread])}` }));
+      if (low !== undefined && row[low]) made.append(Object.assign(document.createElement("span"), { className: "interval", textContent: `${shown(row[low])} to ${shown(row[high])}` }));
       line.append(made);
     }
+    if (warned) line.append(this.warning(row));
     if (reasons) line.append(cell("td", row[reason], `reason${row[reason] ? "" : " blank"}`, { "data-label": "reason" }));
     const action = cell("td", "", "action");
     if (works) {
@@ -107,6 +122,14 @@ export class Results {
     }
     line.append(action);
     return line;
+  }
+
+  // Whether a row is like nothing that the run was trained on; how near the nearest is, for whoever points at it.
+  warning(row) {
+    const { unlike, similarity, distance } = this.columns;
+    const told = row[unlike] === "yes" ? "unlike anything trained on" : "";
+    const near = [["similarity", row[similarity]], ["distance", row[distance]]].filter(([, text]) => text);
+    return cell("td", told, `unlike${told ? "" : " blank"}`, { "data-label": "training data", title: near.map(([name, text]) => `${name} ${shown(text)}`).join(", ") });
   }
 
   // What of a row is to be explained: a molecule with its descriptors, or a graph and which of its nodes or edges.

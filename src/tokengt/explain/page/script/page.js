@@ -30,12 +30,13 @@ async function pick(change) {
 }
 
 /** One prediction; where several are explained, with a button that shows its explanation. */
-function card({ name, text, spread }, target) {
+function card({ name, text, spread, interval }, target) {
   const explained =
     !data.attribution.missing && data.attribution.outputs.length > 1 && data.attribution.outputs.includes(target);
   const button = explained ? html("button", { type: "button", click: () => pick({ target }) }, "explain") : null;
   const value = html("b", {}, text, spread ? html("span", { class: "spread" }, ` ± ${spread}`) : null);
-  const element = html("li", {}, html("span", { class: "name" }, name), value, button);
+  const bounds = interval ? html("span", { class: "interval" }, interval) : null;
+  const element = html("li", {}, html("span", { class: "name" }, name), value, bounds, button);
   const show = (shown) => {
     if (!explained) return;
     element.setAttribute("data-shown", String(shown === target));
@@ -52,6 +53,7 @@ function drawTop() {
       html("h1", {}, data.title),
       html("p", { class: "facts" }, ...facts),
       html("ul", { class: "predictions" }, ...cards.map(({ element }) => element)),
+      data.prediction.warning ? html("p", { class: "notice" }, data.prediction.warning) : "",
       data.prediction.note ? html("p", { class: "facts" }, data.prediction.note) : "",
       partsOf(PANELS),
     );
