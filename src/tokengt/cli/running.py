@@ -77,17 +77,17 @@ def add_data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None
     data.add_argument(
         "--max-atoms", type=int, default=1000, metavar="N", help="a molecule of more is rejected (default: 1000)"
     )
-    if not policy:
-        return
-    data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
-    data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
-    data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
     data.add_argument(
         "--features",
         default="",
         metavar="KINDS",
         help="numbers about each molecule that the model is given too: rdkit2d, morgan, or rdkit2d,morgan",
     )
+    if not policy:
+        return
+    data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
+    data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
+    data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
     data.add_argument(
         "--atoms",
         choices=("canonical", "spelled"),
@@ -178,9 +178,7 @@ def _add_finetune(verbs: Any) -> None:
     )
     _run_options(verb, policy=False)
     # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
-    verb.set_defaults(
-        run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", atoms="canonical", features=""
-    )
+    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", atoms="canonical")
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:

@@ -73,6 +73,9 @@ class TokenSubject(Subject):
         self.tokens = tokens_of(model, batch, self.laid_out)
         self.special = self.ends[:, 0] < 0
         self.parts, self.baseline = self._parts(terms, baseline)
+        if model.head.descriptors is not None:
+            # The head reads them beside the tokens, and no token's way from the baseline changes them.
+            self.baseline += "; numbers about the whole graph stay as they are"
         content = {name: part for name, part in self.parts.items() if name != IDENTIFIERS}
         known = {name: part for name, part in self.parts.items() if name == IDENTIFIERS}
         # What appears in each stage.

@@ -62,6 +62,11 @@ def is_feature(name: str) -> bool:
     return name.partition(":")[0] in FEATURE_KINDS and ":" in name
 
 
+def is_count(name: str) -> bool:
+    """Whether a descriptor is a count of a Morgan fingerprint."""
+    return name.startswith("morgan:")
+
+
 def features_of(molecule: Any, kinds: Sequence[str]) -> NDArray[np.float32]:
     """All numbers of these kinds for one RDKit molecule."""
     return np.concatenate([_readers()[kind](molecule) for kind in kinds]).astype(np.float32)

@@ -314,7 +314,8 @@ def _scaled(store: Store, split: Split, by_row: bool) -> tuple[Store, Descriptor
     values = store.graphs.graph_features
     if values is None:
         return store, Descriptors()
-    descriptors = Descriptors.fit(store.manifest.descriptors, values if by_row else values[split.train])
+    shown = values if by_row else values[split.train]
+    descriptors = Descriptors.fit(store.manifest.descriptors, shown).with_own_scale()
     return replace(store, graphs=store.graphs.with_graph_features(descriptors.scaled(values))), descriptors
 
 

@@ -119,6 +119,7 @@ class Start:
     def check(self, config: ModelConfig) -> None:
         """Refuse a model in which some weight but the head's has no place of its shape."""
         had, new = self.config.num_descriptors, config.num_descriptors
+        had = had if self.keeps_head else self.config.kept_descriptors
         if had and had != new:
             raise ValueError(f"the model to begin with takes {had} descriptors, got {new}; name those it had")
         here = config.meanings()

@@ -204,8 +204,11 @@ def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predicto
             request = replace(request, settings={**start.fine_tuning(request.attention), **request.settings})
     recipe = replace(request.recipe, split=request.split.column)
     if start is not None and start.policy is not None:
-        # How large a molecule may be is the caller's to say: it decides which ones are read, and not how.
-        recipe = replace(recipe, policy=replace(start.policy, max_atoms=recipe.policy.max_atoms))
+        # How large a molecule may be is the caller's to say: it decides which ones are read, and not how. So are
+        # features, which a new head can read; those that the old model was given are given again if none are named.
+        asked = recipe.policy
+        features = asked.features or start.policy.features
+        recipe = replace(recipe, policy=replace(start.policy, max_atoms=asked.max_atoms, features=features))
     recipe = _as_begun(recipe, out) if request.resume else recipe
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
