@@ -242,7 +242,7 @@ def _member(
 ) -> Member:
     shown = shown_targets(store, split, by_row)
     asked = request.training
-    task = fit_task(request.recipe.task, store, shown)
+    task = fit_task(request.recipe.task, store, shown).with_logs(shown, asked.log_targets)
     start = origin.start
     task = task if start is None else start.kept_task(task)
     task = _as_asked(task, asked, store, shown)

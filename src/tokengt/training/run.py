@@ -246,6 +246,10 @@ def _notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[str, A
         noted.append(f"Beside the graph the model is given {', '.join(spec.molecules.features)} of each molecule.")
     if spec.auxiliary:
         noted.append(f"It also learned to predict {', '.join(spec.auxiliary)} of each molecule, beside its targets.")
+    if spec.task.logged:
+        sentence = f"The logarithm of {', '.join(spec.task.logged)} is learned, so that relative errors count alike."
+        say(f"{sentence} (training.log_targets)")
+        noted.append(sentence)
     missing = spec.task.unseen_classes(member.train_targets)
     if missing:
         shown = f"{', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}"

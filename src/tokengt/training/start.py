@@ -103,7 +103,8 @@ class Start:
                 f"the head of the run to begin with predicts {_told(old)}, and the data has {_told(task)}; expected "
                 "the same, or fine-tune with a new head: leave out the attention"
             )
-        return replace(task, mean=old.mean, scale=old.scale)
+        moments = {name: getattr(old, name) for name in ("mean", "scale", "log_mean", "log_scale")}
+        return replace(task, **moments)
 
     def check_split(self, store_sha256: str, split_sha256: str) -> None:
         """Refuse to test a head that is kept on rows that it was trained on."""
