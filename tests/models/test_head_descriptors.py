@@ -11,6 +11,7 @@ from tests.graphs import odd_graphs, random_graph, small_model, tokens_config
 from tests.models.test_graph_features import described, known
 from tokengt import EncoderConfig, FeatureSpec, Graph, GraphBatch, HeadConfig, NoIds, TokenGT, TokenGTConfig
 from tokengt.explain.attributions import attribution
+from tokengt.explain.token_subject import TokenSubject
 from tokengt.models.tokengt.heads import DescriptorReader, HeadDescriptors, TokenDescriptors
 from tokengt.testing import assert_permutation_invariant
 
@@ -143,12 +144,24 @@ def test_what_a_head_cannot_read_is_refused() -> None:
         HeadDescriptors(feature_dropout=1.0)
 
 
-def test_explanations_hold_them_fixed_and_still_sum_up() -> None:
-    """Scores are the difference between the graph and its baseline, both with the graph's own features."""
+def test_explanations_tell_what_they_have_done_and_sum_up() -> None:
+    """Scores of tokens and of the numbers beside them are the whole way from the baseline to the prediction."""
     subject, graph = model(), known(odd_graphs()[5], 1.0, -2.0)
     found = attribution(subject, graph, "integrated_gradients")
     assert found.prediction == pytest.approx(subject(graph).item(), abs=1e-6)
     assert float(found.scores.sum()) == pytest.approx(found.prediction - found.reference, abs=found.tolerance or 0)
-    assert found.against.endswith("; numbers about the whole graph stay as they are")
-    other = attribution(subject, known(odd_graphs()[5], 3.0, 1.0), "integrated_gradients")
-    assert other.reference != pytest.approx(found.reference, abs=1e-6)
+    assert found.against.endswith("; numbers about the whole graph are zero, as they are scaled")
+    done = subject(graph).item() - subject(known(odd_graphs()[5], 0.0, 0.0)).item()
+    assert abs(done) > 1e-4
+    assert found.by_part["descriptors"].sum() == pytest.approx(done, rel=0.02)
+    assert not found.by_part["descriptors"][1:].any()
+
+
+def test_what_is_left_out_of_a_graph_does_not_change_them() -> None:
+    """Occlusion asks the model without a token, with the numbers of the whole graph as they are."""
+    subject, graph = model(), known(random_graph(4, 3), 1.0, -2.0)
+    found = attribution(subject, graph, "occlusion")
+    asked = TokenSubject(subject, GraphBatch.collate([graph]))
+    nothing = torch.zeros(1, len(asked.tokens), dtype=torch.bool)
+    assert asked.without(nothing).item() == pytest.approx(subject(graph).item(), abs=1e-9)
+    assert found.prediction == pytest.approx(subject(graph).item(), abs=1e-9)

@@ -8,7 +8,7 @@ RDKit cannot compute is 0. Neither depends on how the molecule is spelled. This 
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -77,7 +77,11 @@ def _readers() -> dict[str, Callable[[Any], NDArray[np.float64]]]:
     from rdkit.Chem import Descriptors
     from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
 
-    functions = [getattr(Descriptors, name) for name in DESCRIPTORS]
+    # Five of them begin with the same indices of all pairs of atoms, which RDKit keeps with the molecule if it may.
+    functions = [
+        partial(getattr(Descriptors, name), force=False) if name.endswith("EStateIndex") else getattr(Descriptors, name)
+        for name in DESCRIPTORS
+    ]
     generator = GetMorganGenerator(radius=_MORGAN_RADIUS, fpSize=MORGAN_BITS)
 
     def descriptors(molecule: Any) -> NDArray[np.float64]:
