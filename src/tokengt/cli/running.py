@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from tokengt.interop.molecules import MoleculePolicy
     from tokengt.workflow.fitting import TrainOptions
 
+# What --features says where the model is to be given none, also where it would have some by itself.
+_NONE = "none"
+
 
 def add_verbs(verbs: Any) -> None:
     _add_prepare(verbs)
@@ -81,7 +84,8 @@ def add_data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None
         "--features",
         default="",
         metavar="KINDS",
-        help="numbers about each molecule that the model is given too: rdkit2d, morgan, or rdkit2d,morgan",
+        help="numbers about each molecule that the model is given too: rdkit2d, morgan, rdkit2d,morgan or none "
+        "(default to train: both with small-pretrained and at most 20,000 rows; to finetune: those of RUN; else none)",
     )
     if not policy:
         return
@@ -295,7 +299,7 @@ def _policy(options: argparse.Namespace) -> "MoleculePolicy":
 
 
 def _kinds(listed: str) -> tuple[str, ...]:
-    return tuple(kind.strip() for kind in listed.split(",") if kind.strip())
+    return () if listed == _NONE else tuple(kind.strip() for kind in listed.split(",") if kind.strip())
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -337,6 +341,7 @@ def train_options(options: argparse.Namespace) -> "TrainOptions":
         policy=_policy(options),
         fractions=STANDARD if options.fractions is None else tuple(options.fractions),
         folds=options.folds,
+        default_features=options.features != _NONE,
         auxiliary=_kinds(options.auxiliary),
         ensemble=options.ensemble,
         devices=options.devices,

@@ -25,7 +25,7 @@ from tokengt.interop.descriptors import feature_names
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.own import OwnConfig, as_model, copy_of
-from tokengt.presets import KEEPS_WEIGHTS, NODE_PRESETS, NODES, NODES_EXACT, PRESETS, PRETRAINED
+from tokengt.presets import NODE_PRESETS, NODES, NODES_EXACT, PRESETS, PRETRAINED
 from tokengt.structure.facts import with_facts
 from tokengt.training.auxiliary import auxiliary_numbers
 from tokengt.training.config import TrainingConfig
@@ -212,8 +212,7 @@ def chosen_preset(store: Store, request: TrainRequest) -> str:
     if _rows_of_one_graph(store):
         tokens = store.graphs.num_nodes + store.graphs.num_edges // 2
         return NODES if tokens > MOST_EXACT else NODES_EXACT
-    changed = any(not path.startswith(KEEPS_WEIGHTS) for path in request.model_settings)
-    return _TRAINED if knows_molecules(store) and not changed else DEFAULT_PRESET
+    return _TRAINED if knows_molecules(store) and request.keeps_weights else DEFAULT_PRESET
 
 
 def _rows_of_one_graph(store: Store) -> bool:
