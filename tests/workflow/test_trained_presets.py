@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from tests.workflow.small import QUIET, molecule_csv
+from tests.workflow.small import QUIET, molecule_csv, molecules, write_csv
 from tokengt.data.datasets import bundled
 from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
 from tokengt.inference import load
 from tokengt.interop.molecules import MoleculePolicy
+from tokengt.models.tokengt.heads import TokenDescriptors
+from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training.config import TrainingConfig
 from tokengt.training.start import Start
 from tokengt.workflow.fitting import finetune, train
@@ -125,6 +127,18 @@ def test_a_table_of_molecules_has_descriptors_where_the_weights_of_the_package_a
     asked = {"settings": STILL, "options": QUIET, **wishes}
     train(source, tmp_path / "run", target="y", device="cpu", **asked)
     assert features_of(tmp_path / "run") == features
+
+
+def test_columns_of_a_table_are_read_by_the_graph_token(tmp_path: Path) -> None:
+    """What a temperature means depends on the molecule, and it must not be dropped."""
+    smiles, values = molecules(20)
+    rows = ((text, value, place) for place, (text, value) in enumerate(zip(smiles, values, strict=True)))
+    source = write_csv(tmp_path / "data.csv", ("smiles", "y", "pH"), rows)
+    given = replace(QUIET, descriptors=("pH",))
+    run = train(source, tmp_path / "run", target="y", settings=STILL, options=given, device="cpu")
+    assert isinstance(run.spec.model, TokenGTConfig)
+    assert isinstance(run.spec.model.descriptors, TokenDescriptors)
+    assert run.spec.start is not None
 
 
 def test_a_store_has_the_descriptors_that_it_was_prepared_with(tmp_path: Path) -> None:

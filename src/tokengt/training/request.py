@@ -173,9 +173,11 @@ class TrainRequest:
         They were measured with the weights of the package alone (results/LOG.md).
         """
         trained = self.preset in PRETRAINED or (self.preset == AUTO and self.keeps_weights)
-        policy = self.recipe.policy
-        plain = not policy.features and policy.hydrogens == "implicit" and self.recipe.level in (None, "graph")
-        return self.default_features and plain and trained and self.model is None and self.start is None
+        recipe, policy = self.recipe, self.recipe.policy
+        unnamed = not policy.features and not recipe.descriptors
+        plain = policy.hydrogens == "implicit" and recipe.level in (None, "graph")
+        own = self.model is None and self.start is None
+        return self.default_features and unnamed and plain and trained and own
 
     @property
     def training(self) -> TrainingConfig:

@@ -15,6 +15,7 @@ from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.store import Store
 from tokengt.draws import GeneratorDraws
+from tokengt.interop.descriptors import is_feature
 from tokengt.interop.pyg import as_batch
 from tokengt.models.contract import Description, Model, ModelConfig, SequenceRule, check_sizes
 from tokengt.models.features import FeatureSpec
@@ -107,11 +108,14 @@ class TokenGTConfig(ModelConfig):
         )
 
     def refit(self, data: Store, out_dim: int) -> "TokenGTConfig":
-        """A trained model keeps its own tokens, and descriptors that it did not know are read by its new head.
+        """A trained model keeps its own tokens; numbers worked out from a molecule are read by its new head.
 
-        Added to its [graph] token, they would disturb all that the blocks have learned (results/LOG.md).
+        Added to its [graph] token, many of them disturb all that the blocks have learned (results/LOG.md). The few
+        columns of a table, such as a temperature, go there: what they mean depends on the molecule.
         """
-        late = self.descriptors if self.num_descriptors else HeadDescriptors()
+        names = data.manifest.descriptors
+        new = HeadDescriptors() if names and all(map(is_feature, names)) else self.descriptors
+        late = self.descriptors if self.num_descriptors else new
         tokens = replace(self.tokens, graph_features=FeatureSpec.of(data.graphs.graph_features))
         fitted = replace(self, descriptors=late).fit(data, out_dim)
         return replace(fitted, tokens=tokens, sparse_basis=self.sparse_basis)
