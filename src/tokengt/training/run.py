@@ -243,7 +243,9 @@ def _notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[str, A
         say(f"{blank:,} of {len(member.train_targets):,} training rows have no label and teach nothing")
     noted = [f"Training began with the weights of {_start_name(spec.start)}."] if spec.start else []
     if spec.molecules is not None and spec.molecules.features:
-        noted.append(f"Beside the graph the model is given {', '.join(spec.molecules.features)} of each molecule.")
+        kinds = ", ".join(spec.molecules.features)
+        say(f"beside the graph the model is given {kinds} of each molecule (--features none: nothing)")
+        noted.append(f"Beside the graph the model is given {kinds} of each molecule.")
     if spec.auxiliary:
         noted.append(f"It also learned to predict {', '.join(spec.auxiliary)} of each molecule, beside its targets.")
     if spec.task.logged:
