@@ -54,6 +54,8 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "FavorConfig.eps": ([-1e-9], [0.0]),
     "EluConfig.eps": ([-1e-9, math.nan], [0.0]),
     "HeadConfig.out_dim": COUNT,
+    "HeadDescriptors.width": COUNT,
+    **{f"HeadDescriptors.{name}": SHARE for name in ("feature_dropout", "dropout")},
     **{
         f"{kind}.{name}": COUNT
         for kind in ("GinConfig", "GcnConfig", "GatConfig", "GpsConfig", "GraphormerConfig", "EgtConfig", "GrpeConfig")

@@ -28,6 +28,7 @@ from tokengt import (
 from tokengt.attention import SoftmaxConfig
 from tokengt.data.splits import Split
 from tokengt.level import Level
+from tokengt.models.tokengt.heads import HeadDescriptors
 from tokengt.structure.facts import with_facts
 from tokengt.training import loop, recorded
 from tokengt.training.config import TrainingConfig
@@ -79,6 +80,11 @@ DIRECTED = replace(MODEL, tokens=replace(MODEL.tokens, layout="directed"))
 STRUCTURED = replace(MODEL, structure=StructureConfig(walks=6, eigenpairs=5, degree=True))
 
 
+DESCRIBED = replace(
+    MODEL, tokens=replace(MODEL.tokens, graph_features=FeatureSpec(width=3)), descriptors=HeadDescriptors(width=8)
+)
+
+
 def ring_with_chords(nodes: int, generator: torch.Generator) -> Graph:
     """Both directions of every edge, with the same category."""
     chords = torch.randint(nodes, (2, nodes // 3), generator=generator)
@@ -91,13 +97,18 @@ def ring_with_chords(nodes: int, generator: torch.Generator) -> Graph:
     return Graph(torch.stack(columns, 1), torch.cat([one_way, one_way.flip(0)], 1), torch.cat([kinds, kinds]))
 
 
-def make_parts(level: Level = "graph", *, large: int = 0) -> Parts:
-    """Graphs of 1 to 30 nodes, and ``large`` ones of 150; some labels are missing."""
+def make_parts(level: Level = "graph", *, large: int = 0, described: bool = False) -> Parts:
+    """Graphs of 1 to 30 nodes, and ``large`` ones of 150; some labels are missing.
+
+    ``described``: there are three numbers about every graph as a whole.
+    """
     generator = torch.Generator().manual_seed(7)
     sizes = torch.randint(1, 31, (COUNT,), generator=generator).tolist()
     sizes[:large] = [150] * large
     graphs = GraphBatch.collate([ring_with_chords(size, generator) for size in sizes])
     graphs = with_facts(graphs, STRUCTURED.facts())
+    if described:
+        graphs = graphs.with_graph_features(torch.randn(COUNT, 3, generator=generator))
     rows = {"graph": COUNT, "node": graphs.num_nodes, "edge": graphs.num_edges}[level]
     targets = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
     targets[::9] = torch.nan
@@ -157,6 +168,7 @@ CASES: dict[str, tuple[dict[str, Any], TokenGTConfig, Level]] = {
     "nodes": ({}, of_level("node"), "node"),
     "edges": ({}, of_level("edge"), "edge"),
     "directed edges": ({}, of_level("edge", "directed"), "edge"),
+    "descriptors": ({"ema": 0.9}, DESCRIBED, "graph"),
     "sums": ({}, replace(MODEL, head=HeadConfig(readout="sum")), "graph"),
     "wide": ({"epochs": 2}, replace(MODEL, dim=320), "graph"),
     "wide compiled": ({"epochs": 2, "compile": True}, replace(MODEL, dim=320), "graph"),
@@ -173,7 +185,7 @@ CASES: dict[str, tuple[dict[str, Any], TokenGTConfig, Level]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_has_the_same_bits_recorded_or_not(case: str) -> None:
     changes, model, level = CASES[case]
-    config, parts = replace(RECIPE, **changes), make_parts(level)
+    config, parts = replace(RECIPE, **changes), make_parts(level, described=model is DESCRIBED)
     one = finished(make(config, model, copy.copy(parts)))
     other = finished(make(replace(config, cuda_graphs=False), model, copy.copy(parts)))
     assert recording(one).recorder.replays > 10
