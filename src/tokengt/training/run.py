@@ -244,7 +244,7 @@ def _notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[str, A
     noted = [f"Training began with the weights of {_start_name(spec.start)}."] if spec.start else []
     if spec.molecules is not None and spec.molecules.features:
         kinds = ", ".join(spec.molecules.features)
-        say(f"beside the graph the model is given {kinds} of each molecule (--features none: nothing)")
+        say(f"beside the graph the model is given {kinds} of each molecule")
         noted.append(f"Beside the graph the model is given {kinds} of each molecule.")
     if spec.auxiliary:
         noted.append(f"It also learned to predict {', '.join(spec.auxiliary)} of each molecule, beside its targets.")
