@@ -3,7 +3,7 @@
 Both read counts of Morgan neighbourhoods (radius 2, 1,024 columns) and RDKit's descriptors of the whole molecule. The
 forest is the one of ``tokengt compare`` (200 trees) and chooses nothing, so it grows from all of train_val. Boosting
 (scikit-learn's histogram trees) chooses the number of its trees on the rows that the seed keeps for choosing, and is
-then fitted again to all of train_val with so many.
+then fitted again to all of train_val with so many. Both learn the logarithm of labels where tokengt does so by itself.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,8 @@ def kept_features(data: EndpointData, folder: Path) -> Features:
 def forest(data: EndpointData, known: Features, seed: int) -> tuple[Array, dict[str, Any]]:
     """Predictions of the test part, and how many rows it grew from."""
     rows = data.train_val
-    predicted = forest_column(data.endpoint.task, known[rows], data.labels[rows], known[data.test], seed)
+    logs = data.endpoint.skewed
+    predicted = forest_column(data.endpoint.task, known[rows], data.labels[rows], known[data.test], seed, logs=logs)
     return predicted[:, -1], {"rows": len(rows), "chosen_by": 0}
 
 
@@ -54,7 +55,9 @@ def boosting(data: EndpointData, known: Features, seed: int) -> tuple[Array, dic
     """Predictions of the test part, and how many trees were chosen."""
     rows, held_out = data.train_val, data.chosen_by(seed)
     learned = np.setdiff1d(rows, held_out)
-    task, labels = data.endpoint.task, data.labels
+    task, labels = data.endpoint.task, data.labels.copy()
+    if data.endpoint.skewed:
+        labels[rows] = np.log(labels[rows])
     first = _booster(task, seed, _MOST, early_stopping=True, n_iter_no_change=_PATIENCE)
     first.fit(known[learned], labels[learned], X_val=known[held_out], y_val=labels[held_out])
     # The first score is that of no tree at all.
@@ -62,6 +65,7 @@ def boosting(data: EndpointData, known: Features, seed: int) -> tuple[Array, dic
     second = _booster(task, seed, trees, early_stopping=False).fit(known[rows], labels[rows])
     asked = known[data.test]
     predicted = second.predict(asked) if task == "regression" else second.predict_proba(asked)[:, 1]
+    predicted = np.exp(predicted) if data.endpoint.skewed else predicted
     return np.asarray(predicted, dtype=np.float64), {"rows": len(rows), "chosen_by": len(held_out), "trees": trees}
 
 
