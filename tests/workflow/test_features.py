@@ -121,6 +121,10 @@ def test_a_prepared_store_is_predicted_like_its_file(home: Path) -> None:
     prepare(home / "data.csv", home / "plain", plain, workers=1, progress=False)
     with pytest.raises(ValueError, match="molecules with features none; this run was trained on those with features r"):
         predict_file(run, home / "plain", home / "none.csv", quiet=True)
+    with pytest.raises(
+        ValueError, match=r"policy is features r\S*, but the store was prepared with features none; prep"
+    ):
+        evaluate(run, home / "plain", quiet=True)
 
 
 def test_vectors_are_those_of_the_encoder(home: Path, place: str) -> None:

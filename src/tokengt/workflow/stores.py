@@ -6,7 +6,7 @@ that both give the same numbers.
 
 import csv
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from tokengt.data.sheets import Texts
 from tokengt.data.store import Store
 from tokengt.files import file_checksum
 from tokengt.inference import Predictor
-from tokengt.interop.molecules import MoleculePolicy
+from tokengt.interop.reading import differences
 from tokengt.level import Level
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
@@ -185,15 +185,6 @@ def _listed(path: Path, column: str) -> Iterator[RejectedRow]:
             yield RejectedRow(int(line), reason, dict(zip(columns, cells, strict=False)).get(column, ""))
 
 
-def _differences(*policies: MoleculePolicy) -> Iterator[str]:
-    """What each policy says where they differ, such as ``features rdkit2d,morgan``."""
-    names = [each.name for each in fields(MoleculePolicy) if each.compare]
-    told = [{name: getattr(policy, name) for name in names} for policy in policies]
-    for own in told:
-        own["features"] = ",".join(own["features"]) or "none"
-        yield ", ".join(f"{name} {own[name]}" for name in names if len({each[name] for each in told}) > 1)
-
-
 def check_alike(store: Store, spec: RunSpec) -> None:
     """Refuse a store whose features and descriptors mean something else than those the run was trained on."""
     policy, wanted = policy_of(store), spec.molecules
@@ -202,7 +193,7 @@ def check_alike(store: Store, spec: RunSpec) -> None:
             held, trained = ("graphs" if each is None else "molecules" for each in (policy, wanted))
             raise ValueError(f"the store holds {held}; this run was trained on {trained}")
     elif policy != wanted:
-        held, trained = _differences(policy, wanted)
+        held, trained = differences(policy, wanted)
         raise ValueError(
             f"the store holds molecules with {held}; this run was trained on those with {trained}: prepare the table "
             "so, or predict from the table itself"
