@@ -82,7 +82,9 @@ def on_test_part(endpoint: str, run: Path, device: str) -> dict[str, float]:
     told = predictor.predict(list(smiles), interval=LEVEL)
     assert told.high is not None
     errors = told.mean - np.array(labels)[:, None]
-    found = report(told.high - told.mean, errors, np.array(predictor.task.scale), LEVEL)
+    scaling = predictor.task.scaling
+    mean, high, true = (scaling.comparable(each) for each in (told.mean, told.high, np.array(labels)[:, None]))
+    found = report(high - mean, mean - true, scaling.deviations, LEVEL)
     assert found is not None
     assert told.similarity is not None
     more = {"rmse": float(np.sqrt(np.nanmean(errors**2))), "similarity": float(np.nanmedian(told.similarity))}

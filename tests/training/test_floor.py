@@ -61,6 +61,20 @@ def test_a_linear_law_of_counts_is_found() -> None:
     assert torch.equal(again.predictions, found.predictions)
 
 
+def test_bounds_weights_and_auxiliary_numbers_of_training_do_not_concern_it() -> None:
+    """It took labels for weights, learned nothing beside bounds, and with bounds of two targets broke the training."""
+    store = molecule_store(60)
+    store = replace(store, targets=torch.cat([store.targets, -store.targets], 1))
+    split = random_split(60, 0, (0.6, 0.2, 0.2))
+    task = Task.fit("regression", store.targets[split.train], ("a", "b"))
+    plain = linear_floor(store, split, task)
+    assert plain is not None
+    for more in ({"bounded": True}, {"weighted": True}, {"auxiliary": 3, "auxiliary_weight": 0.3}):
+        found = linear_floor(store, split, replace(task, **more))
+        assert found is not None
+        assert torch.equal(found.predictions, plain.predictions), more
+
+
 def test_each_target_is_fitted_to_the_labels_it_has() -> None:
     """Two targets with gaps, and each of them alone."""
     store = molecule_store(60)

@@ -3,12 +3,16 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from tokengt.config import from_dict, to_dict
+from tokengt.training.calibration import Calibration
 from tokengt.training.config import TrainingConfig
+from tokengt.training.conformal import Conformal
+from tokengt.training.difficulty import Difficulty
 from tokengt.training.request import TrainRequest
 from tokengt.training.tasks import Task
 
@@ -99,6 +103,26 @@ def test_bounds_are_bounds_of_the_logarithm() -> None:
     above_e = torch.tensor([[NAN, math.e, NAN]], dtype=torch.float64)
     assert float(task.loss_sum(column(1.5), above_e)) == 0
     assert float(task.loss_sum(column(0.0), above_e)) == pytest.approx(1.0)
+
+
+def test_an_interval_of_a_half_life_is_a_ratio_and_never_negative() -> None:
+    """Held-out predictions were off by a factor of 4: around 8 hours are 2 and 32, where 5 ± 4 is 1 to 9 beside it."""
+    task = Task(
+        "regression", ("half-life", "y"), None, (9.0, 5.0), (30.0, 2.0), log_mean=(2.0, 0.0), log_scale=(1.0, 0.0)
+    )
+    errors = np.tile([[math.log(4.0), 4.0]], (20, 1))
+    none = np.zeros((2, 1))
+    conformal = Conformal(Difficulty(("prediction",), none, none + 1, none, np.zeros(2)), tuple(errors.T))
+    told = Calibration(conformal).trust(task, np.array([[8.0, 5.0]]), None, None, 0.9)
+    assert told.low is not None
+    assert told.high is not None
+    assert told.low[0].tolist() == pytest.approx([2.0, 1.0])
+    assert told.high[0].tolist() == pytest.approx([32.0, 9.0])
+    assert task.scaling.deviations.tolist() == [1.0, 2.0]
+    # Labels of other parts need not be positive, and blanks stay blank.
+    kept = task.scaling.comparable(np.array([[-3.0, -3.0], [NAN, NAN]]))
+    assert kept[0].tolist() == pytest.approx([2.0 - 8.0, -3.0])
+    assert np.isnan(kept[1]).all()
 
 
 def test_what_has_no_logarithm_is_refused_where_it_is_asked_for() -> None:

@@ -116,6 +116,15 @@ def test_a_prepared_store_is_predicted_like_its_file(home: Path) -> None:
     told = [[float(row["predicted_y"]) for row in table] for table in tables]
     assert len(told[0]) == 40
     assert told[0] == told[1]
+    # Whoever forgot them when the store was made hears what is missing, and not all that there is to say of molecules.
+    plain = replace(recipe, policy=MoleculePolicy())
+    prepare(home / "data.csv", home / "plain", plain, workers=1, progress=False)
+    with pytest.raises(ValueError, match="molecules with features none; this run was trained on those with features r"):
+        predict_file(run, home / "plain", home / "none.csv", quiet=True)
+    with pytest.raises(
+        ValueError, match=r"policy is features r\S*, but the store was prepared with features none; prep"
+    ):
+        evaluate(run, home / "plain", quiet=True)
 
 
 def test_vectors_are_those_of_the_encoder(home: Path, place: str) -> None:

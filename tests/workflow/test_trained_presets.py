@@ -118,6 +118,7 @@ def features_of(folder: Path) -> tuple[str, ...]:
         ({"options": replace(QUIET, default_features=False)}, ()),
         ({"options": replace(QUIET, policy=MoleculePolicy(features=("morgan",)))}, ("morgan",)),
         ({"options": replace(QUIET, policy=MoleculePolicy(hydrogens="explicit"))}, ()),
+        ({"options": replace(QUIET, auxiliary=("rdkit2d",))}, ()),
     ],
 )
 def test_a_table_of_molecules_has_descriptors_where_the_weights_of_the_package_are_fine_tuned(

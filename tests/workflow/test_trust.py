@@ -70,6 +70,21 @@ def test_the_file_has_intervals_and_neighbours(run: Predictor, new: Path, tmp_pa
     assert plain.unlike is None
 
 
+def test_bounds_of_a_positive_skewed_target_are_positive(table: Path, tmp_path: Path) -> None:
+    """The interval of a half-life began far below zero: its errors were counted in hours, and most are small."""
+    rows = [(row["smiles"], np.exp(2 * float(row["y"]))) for row in read_csv(table) if row["y"]]
+    skewed = write_csv(tmp_path / "skewed.csv", ("smiles", "y"), rows)
+    run = train_small(skewed, tmp_path / "run", "y", options=HALF)
+    assert run.task.logged == ("y",)
+    told = run.predict([text for text, _ in rows], interval=0.9)
+    assert told.low is not None
+    assert told.high is not None
+    assert (told.low > 0).all()
+    np.testing.assert_allclose(told.mean / told.low, told.high / told.mean)
+    labels = np.array([[value] for _, value in rows])
+    assert ((told.low <= labels) & (labels <= told.high)).mean() > 0.8
+
+
 def test_an_explanation_has_the_same_bounds(run: Predictor) -> None:
     """Platinum is like nothing in ESOL; the report says it where a person reads the number."""
     told = run.predict(["[Pt]"], interval=0.9)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -78,6 +78,14 @@ class MoleculePolicy:
 
 
 DEFAULT_POLICY = MoleculePolicy()
+
+
+def differences(*policies: MoleculePolicy) -> list[str]:
+    """What each policy says where they differ, such as ``features rdkit2d,morgan``."""
+    names = [each.name for each in fields(MoleculePolicy) if each.compare]
+    apart = [name for name in names if len({getattr(policy, name) for policy in policies}) > 1]
+    told = [{**vars(policy), "features": ",".join(policy.features) or "none"} for policy in policies]
+    return [", ".join(f"{name} {own[name]}" for name in apart) for own in told]
 
 
 @cache

@@ -88,7 +88,7 @@ def calibrated(
     values = np.concatenate([fold.valid.values for fold in folds])
     if task.kind == "regression":
         signs = _signs(task, folds, [fold.valid for fold in folds])
-        return Calibration(conformal=Conformal.fit(signs, together - values, seed), known=known)
+        return Calibration(conformal=Conformal.fit(signs, _errors(task, together, values), seed), known=known)
     if task.kind == "binary":
         return Calibration(chances=ProbabilityMap.fit_binary(values, together), known=known)
     return Calibration(chances=ProbabilityMap.fit_classes(values, together[:, 0]), known=known)
@@ -109,12 +109,17 @@ def reliability(
     if calibration.conformal is None:
         return Reliability()
     signs, conformal = _signs(task, folds, [fold.test for fold in folds]), calibration.conformal
-    errors, scale = labels - values, np.array(task.scale)
+    errors, scale = _errors(task, labels, values), task.scaling.deviations
     reports = [report(conformal.half_widths(signs, level), errors, scale, level) for level in (LEVEL, *LEVELS)]
     half, sizes = conformal.half_widths(signs, LEVEL) / scale, np.abs(errors) / scale
     there = ~np.isnan(half + sizes)
     held = tuple(np.nan if each is None else each.coverage for each in reports[1:])
     return Reliability(reports[0], held, half[there], sizes[there])
+
+
+def _errors(task: Task, labels: Array, values: Array) -> Array:
+    """How far predictions are off, as intervals count it."""
+    return np.asarray(task.scaling.comparable(labels) - task.scaling.comparable(values))
 
 
 def _curve(values: Array, labels: Array) -> Curve:

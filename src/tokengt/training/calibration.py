@@ -123,7 +123,9 @@ class Calibration:
             self.check_interval(task, level)
             assert self.conformal is not None
             half = self.conformal.half_widths(signs_of(task, predictions, near, spread, self.reads_spread), level)
-            low, high = predictions - half, predictions + half
+            # Around a logarithm where that is learned: bounds of what is positive are positive too.
+            scaling, centre = task.scaling, task.scaling.comparable(predictions)
+            low, high = scaling.from_comparable(centre - half), scaling.from_comparable(centre + half)
         if near is None or self.known is None:
             return Trust(low, high)
         return Trust(low, high, near.similarity, near.distance, self.known.unlike(near))

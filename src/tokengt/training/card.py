@@ -229,11 +229,12 @@ def _uncertainty(facts: CardFacts) -> str:
     found, rows = facts.reliability, "rows like those of the validation part, which set them"
     if found.intervals is not None:
         told = found.intervals
+        logs = " (of their logarithms, where those are learned)" if facts.task.logged else ""
         table = _table(
             ["90% intervals on the test part", "", "ideal"],
             [
                 ["share of labels inside", f"{told.coverage:.1%}", f"{told.level:.0%}"],
-                ["mean width, in deviations of the training labels", _number(told.width), "small"],
+                [f"mean width, in deviations of the training labels{logs}", _number(told.width), "small"],
                 ["rank correlation of width and absolute error", f"{told.rank_correlation:.2f}", "1"],
             ],
         )

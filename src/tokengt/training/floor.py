@@ -54,7 +54,9 @@ def linear_floor(store: Store, split: Split, task: Task, seed: int = 0) -> Floor
         return None
     train, valid = (some_of(places, task.width, seed) for places in (split.train, split.valid))
     # Squared error or cross entropy, whatever the model is trained by: then the fit has no kinks and one solution.
-    plain = replace(task, loss="")
+    # It is fitted to the targets alone, without the bounds, auxiliary numbers and weights that stand beside them in the
+    # table of training.
+    plain = replace(task, loss="", bounded=False, weighted=False, auxiliary=0)
     weights = _fitted(plain, inputs(graphs, train), store.targets[train], inputs(graphs, valid), store.targets[valid])
     predictions = plain.predictions(torch.from_numpy(inputs(graphs, split.test) @ weights))
     return Floor(predictions, len(train) if len(train) < len(split.train) else None)

@@ -170,11 +170,12 @@ class TrainRequest:
     def takes_default_features(self) -> bool:
         """Whether a table of molecules is to have the default features: no others are named, and a preset reads them.
 
-        They were measured with the weights of the package alone (results/LOG.md).
+        They were measured with the weights of the package alone (results/LOG.md). A model that is to predict such
+        numbers is not given them: it would copy them.
         """
         trained = self.preset in PRETRAINED or (self.preset == AUTO and self.keeps_weights)
         recipe, policy = self.recipe, self.recipe.policy
-        unnamed = not policy.features and not recipe.descriptors
+        unnamed = not policy.features and not recipe.descriptors and not self.auxiliary
         plain = policy.hydrogens == "implicit" and recipe.level in (None, "graph")
         own = self.model is None and self.start is None
         return self.default_features and unnamed and plain and trained and own

@@ -6,8 +6,10 @@ from functools import lru_cache
 from math import isfinite
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from numpy import ndarray
 from torch import Tensor
 
 LogTargets = Literal["auto", "always", "never"]
@@ -15,6 +17,8 @@ LogTargets = Literal["auto", "always", "never"]
 _SKEWED = 2.0
 # How many deviations from the mean of the logarithms a label or a prediction can be.
 _FURTHEST = 8.0
+# The exponential of more does not fit into a float64.
+_LARGEST_LOG = 700.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,27 @@ class Scaling:
         _, scale, logged = self._logs(told.device)
         # To first order: an error of the logarithm is a relative error of the number.
         return torch.where(logged, told * (scale * self.natural(said)).square(), plain)
+
+    def comparable(self, numbers: Float[ndarray, "rows targets"]) -> Float[ndarray, "rows targets"]:
+        """Labels or predictions in the unit in which errors are alike: logarithms, where these are learned."""
+        if not self.log_scale:
+            return numbers
+        mean, scale = np.array(self.log_mean), np.array(self.log_scale)
+        # What is not positive counts as in :meth:`learned`. Other targets have no logarithm, and need none.
+        positive = np.where(scale > 0, np.maximum(numbers, np.exp(mean - _FURTHEST * scale)), 1.0)
+        return np.where(scale > 0, np.log(positive), numbers)
+
+    def from_comparable(self, numbers: Float[ndarray, "rows targets"]) -> Float[ndarray, "rows targets"]:
+        """What :meth:`comparable` made of numbers, in their own unit again."""
+        if not self.log_scale:
+            return numbers
+        logged = np.array(self.log_scale) > 0
+        return np.where(logged, np.exp(np.where(logged, np.minimum(numbers, _LARGEST_LOG), 0.0)), numbers)
+
+    @property
+    def deviations(self) -> Float[ndarray, " targets"]:
+        """The standard deviation of the training labels, each as :meth:`comparable` has them."""
+        return np.array([log or plain for log, plain in zip(self.log_scale or self.scale, self.scale, strict=True)])
 
     def _logs(
         self, device: torch.device

@@ -43,6 +43,7 @@ from tokengt.data.targets import ALL, expanded
 from tokengt.files import write_whole
 from tokengt.interop.descriptors import is_feature
 from tokengt.interop.molecules import MoleculePolicy
+from tokengt.interop.reading import differences
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
 
@@ -241,6 +242,8 @@ def _chosen_targets(store: Store, recipe: Recipe) -> Store:
         ("censored", None if recipe.censored == "reject" else recipe.censored, store.manifest.columns.get("censored")),
     ):
         if asked and asked != kept:
+            if isinstance(asked, MoleculePolicy) and isinstance(kept, MoleculePolicy):
+                asked, kept = differences(asked, kept)
             raise ValueError(f"{option} is {asked}, but the store was prepared with {kept or 'none'}; prepare it anew")
     store = _as_asked(store, recipe)
     names = store.manifest.target_names

@@ -21,6 +21,7 @@ from tokengt.data.sheets import Texts
 from tokengt.data.store import Store
 from tokengt.files import file_checksum
 from tokengt.inference import Predictor
+from tokengt.interop.reading import differences
 from tokengt.level import Level
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
@@ -187,8 +188,16 @@ def _listed(path: Path, column: str) -> Iterator[RejectedRow]:
 def check_alike(store: Store, spec: RunSpec) -> None:
     """Refuse a store whose features and descriptors mean something else than those the run was trained on."""
     policy, wanted = policy_of(store), spec.molecules
-    if policy != wanted:
-        raise ValueError(f"the store holds {policy or 'graphs'}; this run was trained on {wanted or 'graphs'}")
+    if policy is None or wanted is None:
+        if policy is not wanted:
+            held, trained = ("graphs" if each is None else "molecules" for each in (policy, wanted))
+            raise ValueError(f"the store holds {held}; this run was trained on {trained}")
+    elif policy != wanted:
+        held, trained = differences(policy, wanted)
+        raise ValueError(
+            f"the store holds molecules with {held}; this run was trained on those with {trained}: prepare the table "
+            "so, or predict from the table itself"
+        )
     names = store.manifest.descriptors
     if names != spec.descriptors.names:
         raise ValueError(
