@@ -198,3 +198,15 @@ def test_each_warning_is_a_sentence(change: dict[str, object], sentence: str) ->
 
 def test_a_hundred_labels_are_enough_for_no_warning() -> None:
     assert card_warnings(replace(FACTS, train_labels=(100,))) == []
+
+
+def test_a_model_of_logarithms_is_judged_by_absolute_errors() -> None:
+    """One label of a thousand hours decides the squared error of half-lives, whatever is said of all others."""
+    task = replace(FACTS.task, log_mean=(1.0,), log_scale=(1.0,))
+    test, floor = {"rmse": 29.8, "mae": 11.5}, {"rmse": 29.5, "mae": 16.6}
+    assert card_warnings(replace(FACTS, task=task, test=test, floor=floor, linear=None)) == []
+    (warning,) = card_warnings(replace(FACTS, task=task, test={**test, "mae": 17.0}, floor=floor, linear=None))
+    assert warning == "On the test part this model is no better than the floor (mae): do not use it."
+    assert task.judged == "mae"
+    assert replace(task, metric="spearman").judged == "spearman"
+    assert FACTS.task.judged == "rmse"

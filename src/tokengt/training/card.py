@@ -118,7 +118,7 @@ def card_warnings(facts: CardFacts) -> list[str]:
     """What a reader must know before trusting the numbers, one sentence per warning."""
     warnings = []
     thing = _thing(facts)
-    metric = facts.task.metric
+    metric = facts.task.judged
     split = "the split" if not facts.folds else "the first fold"
     if facts.test and math.isnan(facts.test[metric]):
         warnings.append(f"The test part cannot tell how good this model is: {metric} is not defined there.")

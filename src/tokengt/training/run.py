@@ -295,11 +295,11 @@ def _looks_like_classes(targets: Float[Tensor, "rows targets"]) -> bool:
 
 def _say_if_beaten(task: Task, summary: Mapping[str, Any], say: Say) -> None:
     """A warning where something that took no training is better than what was trained."""
-    ours = summary.get("test", {}).get(task.metric, math.nan)
+    ours = summary.get("test", {}).get(task.judged, math.nan)
     for name, what in (("floor", "knowing only the training labels"), ("linear", LINEAR)):
-        theirs = summary.get(name, {}).get(task.metric, math.nan)
+        theirs = summary.get(name, {}).get(task.judged, math.nan)
         if task.is_better(theirs, ours):
-            say(f"{what} is better on the test part: {task.metric} {theirs:.4g}, this model {ours:.4g}")
+            say(f"{what} is better on the test part: {task.judged} {theirs:.4g}, this model {ours:.4g}")
 
 
 def _linear(member: Member, say: Say) -> Float[Tensor, "rows width"] | None:

@@ -234,6 +234,14 @@ class Task:
     def higher_is_better(self) -> bool:
         return METRICS[self.kind].get(self.metric, True)
 
+    @property
+    def judged(self) -> str:
+        """The metric by which a model is held up to simpler ones.
+
+        Of numbers whose logarithm is learned, the few largest decide a squared error, which says nothing of the others.
+        """
+        return "mae" if self.logged and self.metric == "rmse" else self.metric
+
     def is_better(self, value: float, best: float | None) -> bool:
         """Whether a metric beats the best one so far; NaN beats nothing, and everything else beats NaN or None."""
         if isnan(value):
