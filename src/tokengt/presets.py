@@ -296,4 +296,4 @@ PRESETS: dict[str, Callable[[], ModelConfig]] = {
 # Presets whose weights come with the package, and their folder in data/bundled (benchmarks/pretrain.py made them).
 PRETRAINED: dict[str, str] = {"small-pretrained": "small-pretrained"}
 # Settings of those presets that leave the trained weights as they are: fine-tuning makes a new head anyway.
-KEEPS_WEIGHTS = ("head.",)
+KEEPS_WEIGHTS = ("head.", "descriptors.")

@@ -16,7 +16,13 @@ from tests import test_encoder_settings
 from tests.attention import test_settings as attention_settings
 from tests.effects import Effects, assert_dropped, set_all, with_inner
 from tests.graphs import odd_graphs, random_graph, small_model, tokens_config
-from tests.models import test_baseline_settings, test_proof_heads, test_rival_settings, test_structure
+from tests.models import (
+    test_baseline_settings,
+    test_head_descriptors,
+    test_proof_heads,
+    test_rival_settings,
+    test_structure,
+)
 from tokengt import (
     EncoderConfig,
     FeatureSpec,
@@ -36,6 +42,7 @@ from tokengt import (
 from tokengt.config import kinds_of
 from tokengt.models.kinds import KINDS
 from tokengt.models.tokengt.guard import Domain
+from tokengt.models.tokengt.heads import HeadDescriptors, TokenDescriptors
 from tokengt.models.tokengt.identifiers import Identifiers, identify
 from tokengt.models.tokengt.token_batch import TokenBatch
 from tokengt.models.tokengt.tokens import Tokenizer
@@ -50,7 +57,7 @@ def test_every_setting_here_has_a_test_of_its_effect() -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"own"}))  # A user's own module has no settings of ours.
 def test_every_config_of_every_model_is_walked_over(kind: str) -> None:
-    ours = (test_encoder_settings, attention_settings, test_structure, test_proof_heads)
+    ours = (test_encoder_settings, attention_settings, test_structure, test_proof_heads, test_head_descriptors)
     files = (effects, *(other.effects for other in (*ours, test_baseline_settings, test_rival_settings)))
     assert set(with_inner(KINDS[kind])) <= {config for file in files for config in file.asserted}
 
@@ -84,6 +91,21 @@ def test_structure_adds_to_the_tokens_and_to_nothing_else() -> None:
     set_all(richer.tokenizer.structure, 0.0)
     plain.load_state_dict(richer.state_dict(), strict=False)
     assert torch.equal(richer(batch), plain(batch))
+
+
+@effects.of(TokenGTConfig, "descriptors")
+def test_descriptors_are_read_by_the_graph_token_or_by_the_head() -> None:
+    """What the head makes of them is worked out in test_head_descriptors.py."""
+    tokens = tokens_config(graph_features=FeatureSpec(width=2))
+    base, graph = random_graph(5, 6), {}
+    for value in (0.0, 2.0):
+        parts = (base.node_features, base.edge_index, base.edge_features)
+        graph[value] = Graph(*parts, graph_features=torch.tensor([[value, 1.0]]))
+    for place, seen in ((TokenDescriptors(), True), (HeadDescriptors(), False)):
+        model = TokenGT(TokenGTConfig(dim=32, tokens=tokens, descriptors=place)).eval()
+        few, many = (model.encode(graph[value]).graph for value in (0.0, 2.0))
+        assert torch.equal(few, many) is not seen
+        assert not torch.equal(model(graph[0.0]), model(graph[2.0]))
 
 
 @effects.of(TokenGTConfig, "sparse_basis")

@@ -603,6 +603,22 @@ def test_what_labels_count_is_asked_of_the_task_that_is_trained(tmp_path: Path) 
     assert balanced[0] < 1 < balanced[names]
 
 
+@effects.of(TrainingConfig, "log_targets")
+def test_logarithms_are_learned_where_labels_or_a_person_ask_for_them(tmp_path: Path) -> None:
+    """Which labels ask for it, and what is then learned, is worked out in test_log_targets.py."""
+    store = molecule_store()
+    ranks = torch.arange(len(store), dtype=torch.float64)[:, None].repeat(1, len(store.manifest.targets))
+
+    def logged(targets: Tensor, **asked: Any) -> bool:
+        request = TrainRequest(settings={f"training.{name}": value for name, value in asked.items()})
+        (member,) = resolve(request, replace(store, targets=targets), None, tmp_path, lambda sentence: None)
+        return bool(member.spec.task.logged)
+
+    even, skewed = 1 + ranks, ranks.exp()
+    assert [logged(even), logged(skewed)] == [False, True]
+    assert [logged(even, log_targets="always"), logged(skewed, log_targets="never")] == [True, False]
+
+
 @effects.of(TrainingConfig, "auxiliary_weight")
 def test_auxiliary_numbers_count_by_their_weight(tmp_path: Path) -> None:
     """An error of 1 in the target; of two auxiliary numbers one is off by 2 and the other not known."""

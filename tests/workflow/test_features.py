@@ -10,13 +10,21 @@ import torch
 from torch_geometric.data import Data
 
 from tests.workflow.small import QUIET, molecules, read_csv, train_small, write_csv
+from tokengt.data.manifest import Recipe
+from tokengt.data.prepare import prepare
+from tokengt.inference import load
 from tokengt.interop.descriptors import DESCRIPTORS, MORGAN_BITS, feature_names, is_feature
 from tokengt.interop.molecules import MoleculePolicy, pack_molecules
+from tokengt.models.tokengt.heads import HeadDescriptors, TokenDescriptors
+from tokengt.models.tokengt.model import TokenGTConfig
+from tokengt.training.spec import Descriptors
 from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.explaining import explain
+from tokengt.workflow.fitting import finetune, train
 from tokengt.workflow.predicting import predict_file
 
 BOTH = MoleculePolicy(features=("rdkit2d", "morgan"))
+DOSED = replace(QUIET, descriptors=("dose",))
 GIVEN = replace(QUIET, policy=MoleculePolicy(features=("rdkit2d",)), descriptors=("dose",))
 
 
@@ -53,21 +61,25 @@ def test_other_kinds_are_refused(kinds: tuple[str, ...]) -> None:
         MoleculePolicy(features=kinds)
 
 
+@pytest.fixture(scope="module", params=["token", "head"])
+def place(request: pytest.FixtureRequest) -> str:
+    """Where the model reads them."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory, place: str) -> Path:
     """A run that is given RDKit's descriptors, and a column of the table beside them."""
     folder = tmp_path_factory.mktemp("features")
     smiles, values = molecules(40)
-    rows = [(text, value, place % 4) for place, (text, value) in enumerate(zip(smiles, values, strict=True))]
+    rows = [(text, value, row % 4) for row, (text, value) in enumerate(zip(smiles, values, strict=True))]
     data = write_csv(folder / "data.csv", ("smiles", "y", "dose"), rows)
-    train_small(data, folder / "run", "y", options=GIVEN)
+    train_small(data, folder / "run", "y", options=GIVEN, settings={"model.descriptors.kind": place})
     return folder
 
 
 def test_a_run_works_them_out_again_for_whatever_it_predicts(home: Path) -> None:
     """A list of SMILES, a file, an explanation and an evaluation are given the same numbers."""
-    from tokengt.inference import load
-
     run, smiles = load(home / "run"), molecules(6)[0]
     assert run.spec.descriptors.names[:2] == ("dose", "rdkit2d:MaxAbsEStateIndex")
     assert run.spec.descriptors.columns == ("dose",)
@@ -90,7 +102,74 @@ def test_a_run_works_them_out_again_for_whatever_it_predicts(home: Path) -> None
 def test_they_change_what_is_learned(home: Path, tmp_path: Path) -> None:
     plain = train_small(home / "data.csv", tmp_path / "run", "y", options=replace(GIVEN, policy=MoleculePolicy()))
     assert plain.spec.descriptors.names == ("dose",)
-    assert plain.spec.model != train_small(home / "data.csv", home / "run", "y", options=GIVEN, resume=True).spec.model
+    assert plain.spec.model != load(home / "run", "cpu").spec.model
+
+
+def test_a_prepared_store_is_predicted_like_its_file(home: Path) -> None:
+    """A store carries the numbers that a file has worked out anew."""
+    recipe = Recipe(targets=("y",), descriptors=("dose",), policy=GIVEN.policy)
+    prepare(home / "data.csv", home / "store", recipe, workers=1, progress=False)
+    run = load(home / "run", "cpu")
+    for source in ("data.csv", "store"):
+        predict_file(run, home / source, home / f"{source}.out.csv", quiet=True, workers=1)
+    tables = [read_csv(home / f"{source}.out.csv") for source in ("data.csv", "store")]
+    told = [[float(row["predicted_y"]) for row in table] for table in tables]
+    assert len(told[0]) == 40
+    assert told[0] == told[1]
+
+
+def test_vectors_are_those_of_the_encoder(home: Path, place: str) -> None:
+    """What the head alone reads is no part of what `embed` writes; what the [graph] token reads is."""
+    run = load(home / "run", "cpu")
+    few, many = (run.embed(["CCO", "c1ccccc1"], descriptors=[[dose]] * 2) for dose in (0, 3))
+    assert np.array_equal(few, many) == (place == "head")
+
+
+def test_weights_of_the_package_are_not_disturbed_by_them(tmp_path: Path) -> None:
+    """Before the first step the encoder of a fine-tuned model says what it said without descriptors."""
+    smiles, values = molecules(20)
+    data = write_csv(tmp_path / "data.csv", ("smiles", "y"), zip(smiles, values, strict=True))
+    still = {"training.epochs": 1, "training.learning_rate": 0}
+    given = replace(QUIET, policy=BOTH)
+    late = train(data, tmp_path / "late", target="y", settings=still, options=given, device="cpu")
+    plain = train(data, tmp_path / "plain", target="y", settings=still, options=QUIET, device="cpu")
+    assert isinstance(late.spec.model, TokenGTConfig)
+    assert isinstance(late.spec.model.descriptors, HeadDescriptors)
+    assert np.array_equal(late.embed(smiles[:5]), plain.embed(smiles[:5]))
+    assert late.predict(smiles[:5]).mean == pytest.approx(plain.predict(smiles[:5]).mean)
+    asked = {**still, "model.descriptors.kind": "token"}
+    early = train(data, tmp_path / "early", target="y", settings=asked, options=given, device="cpu")
+    assert isinstance(early.spec.model, TokenGTConfig)
+    assert isinstance(early.spec.model.descriptors, TokenDescriptors)
+    assert early.spec.start == late.spec.start
+
+
+def test_fine_tuning_gives_them_again_and_others_where_the_head_alone_reads_them(
+    home: Path, place: str, tmp_path: Path
+) -> None:
+    """Weights that are kept need the numbers that they read; a new head takes those that there are."""
+    start, quick = home / "run", {"training.epochs": 1}
+    again = finetune(start, home / "data.csv", tmp_path / "again", target="y", settings=quick, options=DOSED)
+    assert again.spec.descriptors.names == load(start, "cpu").spec.descriptors.names
+    other = replace(DOSED, policy=MoleculePolicy(features=("morgan",)))
+    if place == "token":
+        with pytest.raises(ValueError, match="the model to begin with takes 198 descriptors, got 1025"):
+            finetune(start, home / "data.csv", tmp_path / "other", target="y", settings=quick, options=other)
+        return
+    changed = finetune(start, home / "data.csv", tmp_path / "other", target="y", settings=quick, options=other)
+    assert changed.spec.descriptors.names == ("dose", *feature_names(["morgan"]))
+
+
+def test_counts_of_neighbourhoods_keep_their_scale() -> None:
+    """A count is log(1 + n) for the model too, however few training molecules have it; a weight is standardised."""
+    names = ("rdkit2d:MolWt", "morgan:5")
+    values = torch.tensor([[4.0, 0.0]] * 99 + [[6.0, math.log(2)]])
+    known = Descriptors.fit(names, values)
+    assert float(known.scaled(values)[-1, 1]) == 4.0  # 9.9 deviations, cut.
+    own = known.with_own_scale()
+    assert own.scaled(values)[-1].tolist() == pytest.approx([4.0, math.log(2)])
+    assert own.mean[0] == known.mean[0]
+    assert Descriptors.fit(("dose",), values[:, :1]).with_own_scale() == Descriptors.fit(("dose",), values[:, :1])
 
 
 def test_auxiliary_numbers_are_learned_and_never_predicted(home: Path, tmp_path: Path) -> None:

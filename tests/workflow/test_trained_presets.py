@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from tests.workflow.small import QUIET, molecule_csv
+from tests.workflow.small import QUIET, molecule_csv, molecules, write_csv
 from tokengt.data.datasets import bundled
+from tokengt.data.joined import SplitFiles
+from tokengt.data.manifest import Recipe
+from tokengt.data.prepare import prepare
 from tokengt.inference import load
 from tokengt.interop.molecules import MoleculePolicy
+from tokengt.models.tokengt.heads import TokenDescriptors
+from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training.config import TrainingConfig
 from tokengt.training.start import Start
-from tokengt.workflow.fitting import train
+from tokengt.workflow.fitting import finetune, train
+from tokengt.workflow.inputs import is_molecule_table
 
 
 def begun_with(folder: Path) -> str | None:
@@ -90,3 +96,89 @@ def test_a_resumed_run_keeps_the_weights_it_was_begun_with(tmp_path: Path, prese
     assert (before is None) == (preset == "small")
     if before is not None:
         assert "the preset small-pretrained" in (tmp_path / "run" / "README.md").read_text()
+
+
+STILL = {"training.epochs": 1, "training.learning_rate": 0}
+
+
+def features_of(folder: Path) -> tuple[str, ...]:
+    policy = load(folder, "cpu").spec.molecules
+    assert policy is not None
+    return policy.features
+
+
+@pytest.mark.parametrize(
+    ("wishes", "features"),
+    [
+        ({}, ("rdkit2d", "morgan")),
+        ({"preset": "small-pretrained"}, ("rdkit2d", "morgan")),
+        ({"settings": {**STILL, "model.head.mlp": True}}, ("rdkit2d", "morgan")),
+        ({"settings": {**STILL, "model.encoder.num_layers": 1}}, ()),
+        ({"preset": "small"}, ()),
+        ({"options": replace(QUIET, default_features=False)}, ()),
+        ({"options": replace(QUIET, policy=MoleculePolicy(features=("morgan",)))}, ("morgan",)),
+        ({"options": replace(QUIET, policy=MoleculePolicy(hydrogens="explicit"))}, ()),
+    ],
+)
+def test_a_table_of_molecules_has_descriptors_where_the_weights_of_the_package_are_fine_tuned(
+    tmp_path: Path, wishes: dict[str, Any], features: tuple[str, ...]
+) -> None:
+    source = molecule_csv(tmp_path / "data.csv", 20)
+    asked = {"settings": STILL, "options": QUIET, **wishes}
+    train(source, tmp_path / "run", target="y", device="cpu", **asked)
+    assert features_of(tmp_path / "run") == features
+
+
+def test_columns_of_a_table_are_read_by_the_graph_token(tmp_path: Path) -> None:
+    """What a temperature means depends on the molecule, and it must not be dropped."""
+    smiles, values = molecules(20)
+    rows = ((text, value, place) for place, (text, value) in enumerate(zip(smiles, values, strict=True)))
+    source = write_csv(tmp_path / "data.csv", ("smiles", "y", "pH"), rows)
+    given = replace(QUIET, descriptors=("pH",))
+    run = train(source, tmp_path / "run", target="y", settings=STILL, options=given, device="cpu")
+    assert isinstance(run.spec.model, TokenGTConfig)
+    assert isinstance(run.spec.model.descriptors, TokenDescriptors)
+    assert run.spec.start is not None
+
+
+def test_a_store_has_the_descriptors_that_it_was_prepared_with(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv", 20)
+    prepare(source, tmp_path / "store", Recipe(targets=("y",)), workers=1, progress=False)
+    train(tmp_path / "store", tmp_path / "run", target="y", settings=STILL, options=QUIET, device="cpu")
+    assert features_of(tmp_path / "run") == ()
+
+
+def test_large_tables_have_none_by_themselves(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv", 20)
+    assert is_molecule_table(source, 20)
+    assert not is_molecule_table(source, 19)
+    assert not is_molecule_table(tmp_path, 20)
+    frame = pytest.importorskip("pandas").read_csv(source)
+    assert is_molecule_table(frame, 20)
+    assert not is_molecule_table(frame, 19)
+    parts = SplitFiles(source, test=molecule_csv(tmp_path / "test.csv", 5))
+    assert is_molecule_table(parts, 25)
+    assert not is_molecule_table(parts, 24)
+
+
+def test_a_run_that_was_begun_without_them_goes_on_without_them(tmp_path: Path) -> None:
+    """As runs of older versions were, which gave a model nothing that nobody asked for."""
+    source, run = molecule_csv(tmp_path / "data.csv", 20), tmp_path / "run"
+    plain = replace(QUIET, default_features=False)
+    first = train(source, run, target="y", settings=STILL, options=plain, device="cpu")
+    again = train(source, run, target="y", settings=STILL, options=QUIET, device="cpu", resume=True)
+    assert again.spec == first.spec
+    asked = replace(QUIET, policy=MoleculePolicy(features=("morgan",)))
+    with pytest.raises(ValueError, match="is another store: features was"):
+        train(source, run, target="y", settings=STILL, options=asked, device="cpu", resume=True)
+
+
+def test_fine_tuning_a_run_takes_its_descriptors_or_none(tmp_path: Path) -> None:
+    source = molecule_csv(tmp_path / "data.csv", 20)
+    train(source, tmp_path / "run", target="y", settings=STILL, options=QUIET, device="cpu")
+    for name, options, features in (
+        ("again", QUIET, ("rdkit2d", "morgan")),
+        ("none", replace(QUIET, default_features=False), ()),
+    ):
+        finetune(tmp_path / "run", source, tmp_path / name, target="z", settings=STILL, options=options, device="cpu")
+        assert features_of(tmp_path / name) == features

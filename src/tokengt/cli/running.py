@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from tokengt.interop.molecules import MoleculePolicy
     from tokengt.workflow.fitting import TrainOptions
 
+# What --features says where the model is to be given none, also where it would have some by itself.
+_NONE = "none"
+
 
 def add_verbs(verbs: Any) -> None:
     _add_prepare(verbs)
@@ -77,17 +80,18 @@ def add_data_options(verb: argparse.ArgumentParser, policy: bool = True) -> None
     data.add_argument(
         "--max-atoms", type=int, default=1000, metavar="N", help="a molecule of more is rejected (default: 1000)"
     )
+    data.add_argument(
+        "--features",
+        default="",
+        metavar="KINDS",
+        help="numbers about each molecule that the model is given too: rdkit2d, morgan, rdkit2d,morgan or none "
+        "(default to train: both with small-pretrained and at most 20,000 rows; to finetune: those of RUN; else none)",
+    )
     if not policy:
         return
     data.add_argument("--salts", choices=("keep", "largest"), default="keep", help="largest: only the largest fragment")
     data.add_argument("--stereo", choices=("keep", "drop"), default="keep", help="chirality and cis/trans")
     data.add_argument("--hydrogens", choices=("implicit", "explicit"), default="implicit", help="explicit: as nodes")
-    data.add_argument(
-        "--features",
-        default="",
-        metavar="KINDS",
-        help="numbers about each molecule that the model is given too: rdkit2d, morgan, or rdkit2d,morgan",
-    )
     data.add_argument(
         "--atoms",
         choices=("canonical", "spelled"),
@@ -178,9 +182,7 @@ def _add_finetune(verbs: Any) -> None:
     )
     _run_options(verb, policy=False)
     # Molecules are read by the policy of the run to begin with; these defaults are for a saved model, which has none.
-    verb.set_defaults(
-        run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", atoms="canonical", features=""
-    )
+    verb.set_defaults(run=_train, preset="auto", salts="keep", stereo="keep", hydrogens="implicit", atoms="canonical")
 
 
 def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
@@ -297,7 +299,7 @@ def _policy(options: argparse.Namespace) -> "MoleculePolicy":
 
 
 def _kinds(listed: str) -> tuple[str, ...]:
-    return tuple(kind.strip() for kind in listed.split(",") if kind.strip())
+    return () if listed == _NONE else tuple(kind.strip() for kind in listed.split(",") if kind.strip())
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -339,6 +341,7 @@ def train_options(options: argparse.Namespace) -> "TrainOptions":
         policy=_policy(options),
         fractions=STANDARD if options.fractions is None else tuple(options.fractions),
         folds=options.folds,
+        default_features=options.features != _NONE,
         auxiliary=_kinds(options.auxiliary),
         ensemble=options.ensemble,
         devices=options.devices,

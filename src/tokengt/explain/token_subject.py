@@ -8,6 +8,9 @@ of which nobody knows what joins what. From there the path has two straight stag
 1. identifiers appear, z(t) = z_0 + t z_ids: now the wiring is known, of a graph that is ordinary everywhere;
 2. content appears, z(t) = z_0 + z_ids + t (z_content - z_ordinary): every token becomes what it is.
 
+A model whose head reads numbers about the whole graph has one more: they grow from zero, the mean of the training rows
+as they are scaled, to what they are. Their score stands at the [graph] token.
+
 So the scores of identifiers sum to what the wiring alone changes, and those of content to what the tokens are, in their
 places. An ordinary token is a real one, and the graph between the stages is near to graphs that a model knows; the mean
 of all features (``baseline="mean"``) is no atom, and a token of its type alone (``"zero"``) is none either. A path from
@@ -32,7 +35,7 @@ from tokengt.transformer import RowLinks
 
 Baseline = Literal["ordinary", "mean", "zero"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
-IDENTIFIERS = "identifiers"
+IDENTIFIERS, DESCRIPTORS = "identifiers", "descriptors"
 _SENTENCES = {
     "mean": "every token has the mean features of its kind in this graph, and no identifiers",
     "zero": "every token has its type alone: no features and no identifiers",
@@ -77,7 +80,12 @@ class TokenSubject(Subject):
         known = {name: part for name, part in self.parts.items() if name == IDENTIFIERS}
         # What appears in each stage.
         self.moving: list[dict[str, Tensor]] = [stage for stage in (known, content) if stage] or [{}]
-        self.stages = len(self.moving)
+        self.known = _head_descriptors(model, batch)
+        if self.known is not None:
+            self.baseline += "; numbers about the whole graph are zero, as they are scaled"
+        elif model.head.descriptors is not None:
+            self.baseline += "; categories of the whole graph stay as they are"
+        self.stages = len(self.moving) + (self.known is not None)
         self.difference = _total(self.parts, self.values)
         self.start = self.values - self.difference
         self._target = read_token(model, batch, self.tokens, row)
@@ -117,12 +125,16 @@ class TokenSubject(Subject):
             for some in self.chunks(len(kept), gradients=False):
                 source = torch.nonzero(kept[some])[:, 1]
                 segments = Segments.from_lengths(kept[some].sum(1).cpu(), self.values.device)
-                found.append(self._outputs(self.values.index_select(0, source), source, segments))
+                found.append(self._outputs(self.values.index_select(0, source), source, segments, self.known))
         return torch.cat(found)
 
     def slopes(self, times: Float[Tensor, " points"], output: int, stage: int = 0) -> Slopes:
-        count, times, moving = len(self.tokens), times.to(self.values), self.moving[stage]
+        count, times = len(self.tokens), times.to(self.values)
+        if stage == len(self.moving):
+            return self._descriptor_slopes(times, output)
+        moving = self.moving[stage]
         start, moved = self._begin(stage), _total(moving, self.values)
+        blank = None if self.known is None else torch.zeros_like(self.known)
         values: list[Tensor] = []
         by_part: dict[str, list[Tensor]] = {name: [] for name in moving}
         with evaluating(self.model), torch.enable_grad():
@@ -130,31 +142,58 @@ class TokenSubject(Subject):
                 points = len(times[some])
                 rows = (start + times[some, None, None] * moved).flatten(0, 1).requires_grad_()
                 source = torch.arange(count, device=rows.device).repeat(points)
-                outputs = self._outputs(rows, source, Segments.uniform(points, count, rows.device))[:, output]
+                outputs = self._outputs(rows, source, Segments.uniform(points, count, rows.device), blank)[:, output]
                 (gradient,) = torch.autograd.grad(outputs.sum(), rows)
                 values.append(outputs.detach())
                 for name, part in moving.items():
                     by_part[name].append((gradient.view(points, count, -1) * part).sum(-1))
         return Slopes(torch.cat(values), {name: torch.cat(slopes) for name, slopes in by_part.items()})
 
+    def _descriptor_slopes(self, times: Float[Tensor, " points"], output: int) -> Slopes:
+        """The last stage: the tokens are those of the graph, and what the head reads beside them appears."""
+        known = self.known
+        assert known is not None
+        whole = torch.arange(len(self.tokens), device=self.values.device)
+        values, found = [], []
+        with evaluating(self.model), torch.enable_grad():
+            for time in times:
+                given = (time * known).requires_grad_()
+                segments = Segments.uniform(1, len(whole), whole.device)
+                said = self._outputs(self.values, whole, segments, given)[:, output]
+                (gradient,) = torch.autograd.grad(said.sum(), given)
+                values.append(said.detach())
+                found.append((gradient * known).sum())
+        slopes = torch.zeros(len(times), len(whole), dtype=self.values.dtype, device=whole.device)
+        # Their score stands at the [graph] token, where a model that reads them earlier has it too.
+        slopes[:, 0] = torch.stack(found)
+        return Slopes(torch.cat(values), {DESCRIPTORS: slopes})
+
     def _begin(self, stage: int) -> Float[Tensor, "tokens dim"]:
         """The values that a stage begins with: all earlier ones have ended."""
         return self.start + sum((_total(moving, self.values) for moving in self.moving[:stage]), start=0.0)
 
     def _outputs(
-        self, rows: Float[Tensor, "rows dim"], source: Int[Tensor, " rows"], segments: Segments
+        self,
+        rows: Float[Tensor, "rows dim"],
+        source: Int[Tensor, " rows"],
+        segments: Segments,
+        known: Float[Tensor, "1 columns"] | None,
     ) -> Float[Tensor, "copies out"]:
-        """The chosen row's outputs of every copy; ``source`` says which token of the graph each row is."""
+        """The chosen row's outputs of every copy; ``source`` says which token of the graph each row is.
+
+        ``known`` are the numbers that the head reads beside the tokens, the same for all copies.
+        """
         encoder, head = self.model.encoder, self.model.head
+        batch = self.batch if known is None else self.batch.with_graph_features(known)
         marks = None if self.model.config.encoder.incidence == "never" else self.ends[source].int()
         plan, links = encoder.plan(segments, marks), self._links(source, segments)
         if self._target is None:
             encoded = encoder(rows, plan, links)
             real = (~self.special[source]).to(encoded.dtype)[:, None]
             read = segment_sum(encoded * real, segments)
-            return self.reading(head(read, self.batch))
+            return self.reading(head(read, batch))
         places = torch.nonzero(source == self._target).flatten()
-        outputs = self.reading(head(encoder(rows, plan, links, places), self.batch))
+        outputs = self.reading(head(encoder(rows, plan, links, places), batch))
         # Where the token that is read was removed there is no row, and its copy gets NaN.
         blank = outputs.new_full((segments.count, outputs.shape[1]), torch.nan)
         return outputs if len(places) == segments.count else blank.index_copy(0, segments.ids[places], outputs)
@@ -168,6 +207,14 @@ class TokenSubject(Subject):
         sources, targets = place[:, self.links.sources], place[:, self.links.targets]
         there = (sources >= 0) & (targets >= 0)
         return RowLinks(sources[there], targets[there])
+
+
+def _head_descriptors(model: TokenGT, batch: GraphBatch) -> Float[Tensor, "1 columns"] | None:
+    """The numbers that the head reads beside the tokens; None where it reads none, or categories."""
+    known = batch.graph_features
+    if model.head.descriptors is None or known is None or not known.is_floating_point():
+        return None
+    return known.detach().to(next(model.parameters()))
 
 
 def read_token(model: TokenGT, batch: GraphBatch, tokens: Tokens, row: int) -> int | None:

@@ -8,7 +8,7 @@ RDKit cannot compute is 0. Neither depends on how the molecule is spelled. This 
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -62,6 +62,11 @@ def is_feature(name: str) -> bool:
     return name.partition(":")[0] in FEATURE_KINDS and ":" in name
 
 
+def is_count(name: str) -> bool:
+    """Whether a descriptor is a count of a Morgan fingerprint."""
+    return name.startswith("morgan:")
+
+
 def features_of(molecule: Any, kinds: Sequence[str]) -> NDArray[np.float32]:
     """All numbers of these kinds for one RDKit molecule."""
     return np.concatenate([_readers()[kind](molecule) for kind in kinds]).astype(np.float32)
@@ -72,7 +77,11 @@ def _readers() -> dict[str, Callable[[Any], NDArray[np.float64]]]:
     from rdkit.Chem import Descriptors
     from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
 
-    functions = [getattr(Descriptors, name) for name in DESCRIPTORS]
+    # Five of them begin with the same indices of all pairs of atoms, which RDKit keeps with the molecule if it may.
+    functions = [
+        partial(getattr(Descriptors, name), force=False) if name.endswith("EStateIndex") else getattr(Descriptors, name)
+        for name in DESCRIPTORS
+    ]
     generator = GetMorganGenerator(radius=_MORGAN_RADIUS, fpSize=MORGAN_BITS)
 
     def descriptors(molecule: Any) -> NDArray[np.float64]:

@@ -98,6 +98,11 @@ class ModelConfig(ABC):
         return 0
 
     @property
+    def kept_descriptors(self) -> int:
+        """How many of them are read by weights that fine-tuning keeps: all but what the head alone reads."""
+        return self.num_descriptors
+
+    @property
     def float_features(self) -> Sequence[str]:
         """Which of ``node_features`` and ``edge_features`` are read as floats, even if a file has whole numbers."""
         return ()

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from tokengt.config import near
 from tokengt.data.batching import BatchingConfig
 from tokengt.training.links import LinkTraining
+from tokengt.training.scaling import LogTargets
 from tokengt.training.tasks import HITS, METRIC_ALIASES, METRICS, USUAL_HITS, hits_at
 
 Schedule = Literal["cosine", "linear", "steps", "constant"]
@@ -43,6 +44,9 @@ class TrainingConfig:
         loss: what training makes small: mse, mae, huber, quantile or gaussian (a mean and a variance of each target)
             for numbers, cross_entropy for classes; None for the first.
         quantile: with the loss "quantile": which share of the labels is to lie below the prediction.
+        log_targets: whether the logarithm of numbers is learned, which makes relative errors small instead of absolute
+            ones: "auto" for targets that are positive and very skewed, such as half-lives, "always" or "never".
+            Predictions have the target's own unit.
         target_weights: how much each target counts in the loss, in their order; none for all alike.
         balance: let all classes of a target count alike, however many rows each has.
         auxiliary_weight: how much the squared error of auxiliary numbers counts, where a training has such.
@@ -82,6 +86,7 @@ class TrainingConfig:
     metric: str | None = field(default=None, metadata={"late": True})
     loss: Loss | None = field(default=None, metadata={"late": True})
     quantile: float = field(default=0.5, metadata={"late": True})
+    log_targets: LogTargets = field(default="auto", metadata={"late": True})
     target_weights: tuple[float, ...] = field(default=(), metadata={"late": True})
     balance: bool = field(default=False, metadata={"late": True})
     auxiliary_weight: float = field(default=0.3, metadata={"late": True})
@@ -128,6 +133,7 @@ class TrainingConfig:
             ("precision", get_args(Precision)),
             ("recompute", get_args(Recompute)),
             ("loss", (None, *get_args(Loss))),
+            ("log_targets", get_args(LogTargets)),
         ):
             if getattr(self, name) not in allowed:
                 words = ", ".join(map(str, allowed))

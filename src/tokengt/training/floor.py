@@ -147,7 +147,7 @@ def _losses(
     """The loss of each target."""
     if task.kind == "multiclass":
         return task.loss_sum(output, labels)[None]
-    alone = [Task(task.kind, (name,), None, (task.mean[at],), (task.scale[at],)) for at, name in enumerate(task.names)]
+    alone = [task.alone(at) for at in range(len(task.names))]
     return torch.stack([each.loss_sum(output[:, [at]], labels[:, [at]]) for at, each in enumerate(alone)])
 
 

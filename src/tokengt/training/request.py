@@ -11,15 +11,20 @@ from tokengt.config import BadSetting, field_paths, near, near_path, override
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import MAX_REJECTED
 from tokengt.data.splitting import SplitRequest
-from tokengt.interop.descriptors import check_features
+from tokengt.interop.descriptors import FeatureKind, check_features
 from tokengt.models.contract import ModelConfig, check_sizes
-from tokengt.presets import NODE_PRESETS, PRESETS
+from tokengt.presets import KEEPS_WEIGHTS, NODE_PRESETS, PRESETS, PRETRAINED
 from tokengt.training.config import TrainingConfig
 from tokengt.training.processes import DeviceConfig
 
 AUTO = "auto"
 # What "auto" comes to, with or without trained weights.
 DEFAULT_PRESET = "small"
+# What the weights of the package are fine-tuned with: better on parts of eight endpoints that were held out by scaffold
+# (results/LOG.md). Tables of more rows go without, unless they are asked for: descriptors take 2 ms a molecule, and
+# with many labels there is less that a model has to be told.
+DEFAULT_FEATURES: tuple[FeatureKind, ...] = ("rdkit2d", "morgan")
+MOST_FEATURED = 20_000
 # A new head on frozen weights is a linear model, which learns best with a larger learning rate.
 FROZEN_RATE = 1e-2
 # More models than anybody averages: a slip of the pen is noticed before the first is trained.
@@ -41,6 +46,8 @@ class TrainRequest:
         freeze: with ``start``: train the new head alone.
         attention: with ``start``, a run: the kind of attention to fine-tune it with. Its head is kept.
         settings: ``model.FIELD`` and ``training.FIELD`` with their values, as text or as they are.
+        default_features: give weights of the package the numbers about molecules that help them
+            (:data:`DEFAULT_FEATURES`), where the data is a table and the recipe names none.
         auxiliary: kinds of numbers about molecules that the model learns to predict beside its targets.
         ensemble: models that differ in their seed, to be averaged.
         seed: of the first model.
@@ -60,6 +67,7 @@ class TrainRequest:
     freeze: bool = False
     attention: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    default_features: bool = True
     auxiliary: tuple[str, ...] = ()
     ensemble: int = 1
     seed: int = 0
@@ -152,6 +160,24 @@ class TrainRequest:
     def model_settings(self) -> dict[str, Any]:
         """The settings of the model, by their paths inside it."""
         return _inside("model", self.settings)
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether no setting changes what weights of the package mean."""
+        return all(path.startswith(KEEPS_WEIGHTS) for path in self.model_settings)
+
+    @property
+    def takes_default_features(self) -> bool:
+        """Whether a table of molecules is to have the default features: no others are named, and a preset reads them.
+
+        They were measured with the weights of the package alone (results/LOG.md).
+        """
+        trained = self.preset in PRETRAINED or (self.preset == AUTO and self.keeps_weights)
+        recipe, policy = self.recipe, self.recipe.policy
+        unnamed = not policy.features and not recipe.descriptors
+        plain = policy.hydrogens == "implicit" and recipe.level in (None, "graph")
+        own = self.model is None and self.start is None
+        return self.default_features and unnamed and plain and trained and own
 
     @property
     def training(self) -> TrainingConfig:

@@ -25,7 +25,7 @@ from tokengt.interop.descriptors import feature_names
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig, check_sizes
 from tokengt.models.own import OwnConfig, as_model, copy_of
-from tokengt.presets import KEEPS_WEIGHTS, NODE_PRESETS, NODES, NODES_EXACT, PRESETS, PRETRAINED
+from tokengt.presets import NODE_PRESETS, NODES, NODES_EXACT, PRESETS, PRETRAINED
 from tokengt.structure.facts import with_facts
 from tokengt.training.auxiliary import auxiliary_numbers
 from tokengt.training.config import TrainingConfig
@@ -213,8 +213,7 @@ def chosen_preset(store: Store, request: TrainRequest) -> str:
     if _rows_of_one_graph(store):
         tokens = store.graphs.num_nodes + store.graphs.num_edges // 2
         return NODES if tokens > MOST_EXACT else NODES_EXACT
-    changed = any(not path.startswith(KEEPS_WEIGHTS) for path in request.model_settings)
-    return _TRAINED if knows_molecules(store) and not changed else DEFAULT_PRESET
+    return _TRAINED if knows_molecules(store) and request.keeps_weights else DEFAULT_PRESET
 
 
 def _rows_of_one_graph(store: Store) -> bool:
@@ -243,7 +242,7 @@ def _member(
 ) -> Member:
     shown = shown_targets(store, split, by_row)
     asked = request.training
-    task = fit_task(request.recipe.task, store, shown)
+    task = fit_task(request.recipe.task, store, shown).with_logs(shown, asked.log_targets)
     start = origin.start
     task = task if start is None else start.kept_task(task)
     task = _as_asked(task, asked, store, shown)
@@ -317,7 +316,8 @@ def _scaled(store: Store, split: Split, by_row: bool) -> tuple[Store, Descriptor
     values = store.graphs.graph_features
     if values is None:
         return store, Descriptors()
-    descriptors = Descriptors.fit(store.manifest.descriptors, values if by_row else values[split.train])
+    shown = values if by_row else values[split.train]
+    descriptors = Descriptors.fit(store.manifest.descriptors, shown).with_own_scale()
     return replace(store, graphs=store.graphs.with_graph_features(descriptors.scaled(values))), descriptors
 
 

@@ -243,9 +243,15 @@ def _notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[str, A
         say(f"{blank:,} of {len(member.train_targets):,} training rows have no label and teach nothing")
     noted = [f"Training began with the weights of {_start_name(spec.start)}."] if spec.start else []
     if spec.molecules is not None and spec.molecules.features:
-        noted.append(f"Beside the graph the model is given {', '.join(spec.molecules.features)} of each molecule.")
+        kinds = ", ".join(spec.molecules.features)
+        say(f"beside the graph the model is given {kinds} of each molecule (--features none: nothing)")
+        noted.append(f"Beside the graph the model is given {kinds} of each molecule.")
     if spec.auxiliary:
         noted.append(f"It also learned to predict {', '.join(spec.auxiliary)} of each molecule, beside its targets.")
+    if spec.task.logged:
+        sentence = f"The logarithm of {', '.join(spec.task.logged)} is learned, so that relative errors count alike."
+        say(f"{sentence} (training.log_targets)")
+        noted.append(sentence)
     missing = spec.task.unseen_classes(member.train_targets)
     if missing:
         shown = f"{', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}"

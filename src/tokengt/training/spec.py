@@ -15,7 +15,7 @@ from tokengt.batch import Level
 from tokengt.config import from_dict, read_json, to_dict
 from tokengt.data.manifest import Attributes, GraphColumns, Source
 from tokengt.files import checksum
-from tokengt.interop.descriptors import is_feature
+from tokengt.interop.descriptors import is_count, is_feature
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import KINDS, config_from_dict
@@ -62,6 +62,17 @@ class Descriptors:
         spread = values.double().std(0, correction=0)
         scale = torch.where(spread > 0, spread, 1.0)
         return cls(names, tuple(values.double().mean(0).tolist()), tuple(scale.tolist()))
+
+    def with_own_scale(self) -> "Descriptors":
+        """The same, but that counts of neighbourhoods stay as they are: logarithms, 0 for most, 0.7 for one.
+
+        Most neighbourhoods are those of few molecules. Scaled by their deviation, these would be the largest of all
+        numbers that a model is given, and it would learn its training molecules by them.
+        """
+        counts = [is_count(name) for name in self.names] or [False] * len(self.mean)
+        mean = (0.0 if count else value for count, value in zip(counts, self.mean, strict=True))
+        scale = (1.0 if count else value for count, value in zip(counts, self.scale, strict=True))
+        return Descriptors(self.names, tuple(mean), tuple(scale))
 
     def far_off(self, values: Float[Tensor, "rows columns"] | None) -> tuple[str, ...]:
         """A sentence for every descriptor with a number so far from most others that beside it they are all alike."""

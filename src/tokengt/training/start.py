@@ -103,7 +103,8 @@ class Start:
                 f"the head of the run to begin with predicts {_told(old)}, and the data has {_told(task)}; expected "
                 "the same, or fine-tune with a new head: leave out the attention"
             )
-        return replace(task, mean=old.mean, scale=old.scale)
+        moments = {name: getattr(old, name) for name in ("mean", "scale", "log_mean", "log_scale")}
+        return replace(task, **moments)
 
     def check_split(self, store_sha256: str, split_sha256: str) -> None:
         """Refuse to test a head that is kept on rows that it was trained on."""
@@ -119,6 +120,7 @@ class Start:
     def check(self, config: ModelConfig) -> None:
         """Refuse a model in which some weight but the head's has no place of its shape."""
         had, new = self.config.num_descriptors, config.num_descriptors
+        had = had if self.keeps_head else self.config.kept_descriptors
         if had and had != new:
             raise ValueError(f"the model to begin with takes {had} descriptors, got {new}; name those it had")
         here = config.meanings()

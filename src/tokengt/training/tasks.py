@@ -1,8 +1,7 @@
 """What is learned from a table of labels: its scaling, its loss and its predictions. A missing label is NaN."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from math import isfinite, isnan
 from typing import get_args
 
@@ -15,6 +14,7 @@ from tokengt.config import near
 from tokengt.data.manifest import TaskKind as TaskKind
 from tokengt.training.labels import LabelTable
 from tokengt.training.losses import REGRESSION_LOSSES, RegressionLoss
+from tokengt.training.scaling import LogTargets, Scaling, as_row, log_moments, moments
 
 _MOST_CLASSES = 10_000
 # Metrics that can choose the best epoch, by the kind of task, and whether more is better; the first is the default.
@@ -56,6 +56,9 @@ class Task:
         classes: multiclass: the names of the classes; a label is the place of its class.
         mean: regression: mean of each target's training labels; zeros otherwise.
         scale: regression: their standard deviation, 1 where all labels are equal; ones otherwise.
+        log_mean: regression: where the logarithm of a target is learned, the mean of its training labels' logarithms;
+            empty where that is so for none.
+        log_scale: their standard deviation; 0 for a target that is learned as it is.
         metric: a name in :data:`METRICS`: chooses between models, and is reported first; the first of them if empty.
         loss: a name in :data:`LOSSES`: what training makes small; the first of them if empty. It may ask the model for
             more than one output per target (:mod:`tokengt.training.losses`).
@@ -85,6 +88,8 @@ class Task:
     auxiliary: int = field(default=0, metadata={"late": True})
     auxiliary_weight: float = field(default=0.0, metadata={"late": True})
     links: bool = field(default=False, metadata={"late": True})
+    log_mean: tuple[float, ...] = field(default=(), metadata={"late": True})
+    log_scale: tuple[float, ...] = field(default=(), metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(TaskKind):
@@ -114,6 +119,7 @@ class Task:
             raise ValueError(f"mean and scale need {len(self.names)} numbers each, one per target")
         if not all(map(isfinite, self.mean)) or not all(isfinite(scale) and scale > 0 for scale in self.scale):
             raise ValueError("mean and scale of a task must be finite and scale above 0")
+        self._check_logs()
         if self.target_weights and len(self.target_weights) != len(self.names):
             raise ValueError(
                 f"target_weights are {len(self.target_weights)} numbers; expected {len(self.names)}, one per target"
@@ -123,6 +129,14 @@ class Task:
         classes = {"regression": 0, "binary": 2 * len(self.names), "multiclass": len(self.classes or ())}[self.kind]
         if self.class_weights and len(self.class_weights) != classes:
             raise ValueError(f"class_weights are {len(self.class_weights)} numbers; expected {classes}, one per class")
+
+    def _check_logs(self) -> None:
+        if not self.log_mean and not self.log_scale:
+            return
+        if self.kind != "regression" or not len(self.names) == len(self.log_mean) == len(self.log_scale):
+            raise ValueError("log_mean and log_scale are of a regression, one number per target each")
+        if not all(map(isfinite, (*self.log_mean, *self.log_scale))) or min(self.log_scale) < 0:
+            raise ValueError("log_mean and log_scale of a task must be finite and log_scale 0 or more")
 
     def _choose(self, name: str, options: Iterable[str]) -> None:
         """The first of a kind's metrics or losses where none is named; refuse one of another kind."""
@@ -161,7 +175,30 @@ class Task:
             classes = numbered_classes(targets, ", ".join(names))
         task = cls(kind, tuple(names), None if classes is None else tuple(classes))
         task.check(targets)
-        return task if kind != "regression" else cls(kind, tuple(names), None, *_moments(targets, names))
+        return task if kind != "regression" else cls(kind, tuple(names), None, *moments(targets, names))
+
+    @property
+    def scaling(self) -> Scaling:
+        """Of a regression: how its labels become what the model learns."""
+        return Scaling(self.mean, self.scale, self.log_mean, self.log_scale)
+
+    def with_logs(self, targets: Float[Tensor, "rows targets"], logs: LogTargets) -> "Task":
+        """The task that learns the logarithms that these training labels ask for (:func:`log_moments`)."""
+        if self.kind != "regression":
+            return self
+        mean, scale = log_moments(targets, self.names, logs)
+        return replace(self, log_mean=mean, log_scale=scale) if any(scale) else self
+
+    def alone(self, at: int) -> "Task":
+        """One target by itself, its loss the usual one."""
+        logs = (self.log_mean[at : at + 1], self.log_scale[at : at + 1])
+        moments = (self.mean[at : at + 1], self.scale[at : at + 1])
+        return Task(self.kind, self.names[at : at + 1], None, *moments, log_mean=logs[0], log_scale=logs[1])
+
+    @property
+    def logged(self) -> tuple[str, ...]:
+        """Names of the targets whose logarithm is learned."""
+        return tuple(name for name, scale in zip(self.names, self.log_scale, strict=False) if scale)
 
     @property
     def width(self) -> int:
@@ -189,7 +226,9 @@ class Task:
     @property
     def loss_name(self) -> str:
         """What :meth:`loss_sum` sums up, with its unit."""
-        return self._loss.words if self.kind == "regression" else "cross entropy, nats"
+        if self.kind != "regression":
+            return "cross entropy, nats"
+        return f"{self._loss.words} of the logarithm" if any(self.log_scale) else self._loss.words
 
     @property
     def higher_is_better(self) -> bool:
@@ -263,8 +302,7 @@ class Task:
         """The scaled labels, and which of them count: a bound that the prediction ``said`` keeps to does not."""
 
         def scaled(labels: Tensor, there: Tensor) -> Tensor:
-            values = (labels.double() - _row(self.mean, said.device)) / _row(self.scale, said.device)
-            return torch.where(there, values, 0).to(said.dtype)
+            return torch.where(there, self.scaling.learned(labels.double()), 0).to(said.dtype)
 
         exact = self.table.exact(table)
         bounds = self.table.bounds(table)
@@ -281,11 +319,11 @@ class Task:
     def _weighted(self, losses: Float[Tensor, "rows columns"], table: Tensor) -> Float[Tensor, "rows columns"]:
         """Each label's loss times what its target, its class and its row count."""
         if self.target_weights:
-            losses = losses * _row(self.target_weights, losses.device).to(losses.dtype)
+            losses = losses * as_row(self.target_weights, losses.device).to(losses.dtype)
         if self.class_weights:
             # A missing label, whose loss is zero, has the weight of the first class.
             labels = torch.nan_to_num(self.table.exact(table)).long()
-            of_class = _row(self.class_weights, losses.device).to(losses.dtype)
+            of_class = as_row(self.class_weights, losses.device).to(losses.dtype)
             if self.kind == "binary":
                 labels = labels * len(self.names) + torch.arange(len(self.names), device=labels.device)
             losses = losses * of_class[labels]
@@ -300,7 +338,7 @@ class Task:
         """:meth:`predictions` through which gradients flow."""
         output = output[:, : self._own_outputs].double()
         if self.kind == "regression":
-            return self._told(output)[:, 0] * _row(self.scale, output.device) + _row(self.mean, output.device)
+            return self.scaling.natural(self._told(output)[:, 0])
         return output.sigmoid() if self.kind == "binary" else output.softmax(1)
 
     def variances(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows width"] | None:
@@ -308,8 +346,8 @@ class Task:
         if self.kind != "regression":
             return None
         output = output[:, : self._own_outputs].detach().double()
-        told = self._loss.variance(self._told(output))
-        return None if told is None else told * _row(self.scale, output.device).square()
+        told, said = self._loss.variance(self._told(output)), self._told(output)[:, 0]
+        return None if told is None else self.scaling.variance(told, said)
 
     def _told(self, output: Float[Tensor, "rows out"]) -> Float[Tensor, "rows outputs targets"]:
         """A regression model's outputs by their kind: predictions first, then what else its loss asks for."""
@@ -391,25 +429,3 @@ def _one_hot(labels: Float[Tensor, "rows 1"], classes: int) -> Float[Tensor, "ro
     """NaN in the whole row where the label is missing."""
     hits: Bool[Tensor, "rows classes"] = labels == torch.arange(classes, device=labels.device)
     return torch.where(torch.isnan(labels), torch.nan, hits.to(labels.dtype))
-
-
-def _moments(targets: Tensor, names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each column's labels."""
-    mean, scale = [], []
-    for name, column in zip(names, targets.T, strict=True):
-        labels = column[~torch.isnan(column)]
-        spread = float(labels.std(correction=0))
-        if not isfinite(spread):
-            raise ValueError(f"target {name!r} spreads too far for a standard deviation in float64; rescale it")
-        # Equal labels can have a tiny deviation from their rounded mean, so the labels themselves are compared.
-        constant = bool(labels.min() == labels.max()) or spread == 0
-        mean.append(float(labels[0]) if constant else float(labels.mean()))
-        scale.append(1.0 if constant else spread)
-    return tuple(mean), tuple(scale)
-
-
-@lru_cache(maxsize=64)
-def _row(values: tuple[float, ...], device: torch.device) -> Float[Tensor, " targets"]:
-    """The values as a tensor, cached on its device: a copy at each step would wait for all work queued before it."""
-    with torch.inference_mode(False):
-        return torch.tensor(values, dtype=torch.float64, device=device)

@@ -22,12 +22,12 @@ from tokengt.inference import Predictor
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.level import Level
 from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabric
-from tokengt.training.request import AUTO, TrainRequest
+from tokengt.training.request import AUTO, DEFAULT_FEATURES, MOST_FEATURED, TrainRequest
 from tokengt.training.resolve import Say
 from tokengt.training.run import STORE, refuse_to_overwrite, train_run
 from tokengt.training.spec import RUN_FILE, is_first_format, read_run
 from tokengt.training.start import Start
-from tokengt.workflow.inputs import check_files, check_wishes, is_prepared_first, open_data
+from tokengt.workflow.inputs import check_files, check_wishes, is_molecule_table, is_prepared_first, open_data
 from tokengt.workflow.run_folder import run_folder
 
 
@@ -41,6 +41,8 @@ class TrainOptions:
         censored: "learn" from labels that are bounds, such as ``>3.69``, instead of leaving their rows out.
         level: what a row of targets belongs to; None: guessed from the data.
         policy: how a molecule becomes a graph.
+        default_features: where the weights of the package are fine-tuned on a table of at most 20,000 molecules and
+            ``policy.features`` are none, give the model RDKit's descriptors and Morgan counts; False for none.
         fractions: of train, valid and test in a random or scaffold split.
         folds: models of a cross-validation, 3 or more; 0 for one split.
         auxiliary: kinds of numbers about each molecule ("rdkit2d", "morgan") that the model learns to predict beside
@@ -58,6 +60,7 @@ class TrainOptions:
     censored: Censored = "reject"
     level: Level | None = None
     policy: MoleculePolicy = field(default_factory=MoleculePolicy)
+    default_features: bool = True
     fractions: Fractions = STANDARD
     folds: int = 0
     auxiliary: tuple[str, ...] = ()
@@ -143,6 +146,7 @@ def train(
         freeze=freeze,
         attention=attention,
         settings=dict(settings or {}),
+        default_features=options.default_features,
         auxiliary=options.auxiliary,
         ensemble=options.ensemble,
         seed=seed,
@@ -210,9 +214,15 @@ def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predicto
             request = replace(request, settings={**start.fine_tuning(request.attention), **request.settings})
     recipe = replace(request.recipe, split=request.split.column)
     if start is not None and start.policy is not None:
-        # How large a molecule may be is the caller's to say: it decides which ones are read, and not how.
-        recipe = replace(recipe, policy=replace(start.policy, max_atoms=recipe.policy.max_atoms))
-    recipe = _as_begun(recipe, out) if request.resume else recipe
+        # How large a molecule may be is the caller's to say: it decides which ones are read, and not how. So are
+        # features, which a new head can read; those that the old model was given are given again if none are named.
+        asked = recipe.policy
+        features = asked.features or (start.policy.features if request.default_features else ())
+        recipe = replace(recipe, policy=replace(start.policy, max_atoms=asked.max_atoms, features=features))
+    begun = request.resume and (out / RUN_FILE).is_file()
+    if not begun and request.takes_default_features and is_molecule_table(data, MOST_FEATURED):
+        recipe = replace(recipe, policy=replace(recipe.policy, features=DEFAULT_FEATURES))
+    recipe = _as_begun(recipe, out, request.takes_default_features) if begun else recipe
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
 
@@ -242,12 +252,16 @@ def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predicto
         return Predictor.load(out, request.where.device, request.model), seconds
 
 
-def _as_begun(recipe: Recipe, out: Path) -> Recipe:
-    """A run that an older version began goes on with atoms as they are spelled, which was the only way it knew."""
-    if not (out / RUN_FILE).is_file():
-        return recipe
+def _as_begun(recipe: Recipe, out: Path, default_features: bool) -> Recipe:
+    """What a run was begun with where nobody asks for anything else.
+
+    Older versions knew only atoms as they are spelled, and gave a model no features by themselves.
+    """
     policy = read_run(out).molecules
-    return recipe if policy is None else replace(recipe, policy=replace(recipe.policy, atoms=policy.atoms))
+    if policy is None:
+        return recipe
+    features = policy.features if default_features else recipe.policy.features
+    return replace(recipe, policy=replace(recipe.policy, atoms=policy.atoms, features=features))
 
 
 def _first_alone(fabric: Any, act: Callable[[], Store]) -> Store | None:

@@ -59,6 +59,21 @@ def is_prepared_first(data: Any) -> bool:
     return not isinstance(data, Store) and hasattr(data, "to_csv")
 
 
+def is_molecule_table(data: Any, most: int) -> bool:
+    """Whether the data is a table of molecules, in files or as a DataFrame, of at most so many rows."""
+    if isinstance(data, NodeFiles) or not is_prepared_first(data):
+        return False
+    if not isinstance(data, (SplitFiles, str, Path)):
+        return len(data) <= most
+    files = list(data.parts.values()) if isinstance(data, SplitFiles) else [Path(data)]
+    # What is there but is no file, such as a pipe, can be read once or not at all: whoever reads it will say so.
+    if any(not file.is_file() or is_graph_source(file) for file in files):
+        return False
+    # No more rows are looked at than are needed to know.
+    rows = (row for file in files for row in open_table(file).rows())
+    return sum(1 for _ in islice(rows, most + 1)) <= most
+
+
 def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
     """Refuse, before anything is read or written, what this data cannot be asked for.
 

@@ -1,19 +1,57 @@
 """From encoded tokens to predictions: graph, node, edge and link heads, any number of outputs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.level import Level
 from tokengt.models.common import check_symmetric, pair_rows, row_states
+from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.tokengt.token_batch import TokenBatch
+from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
 from tokengt.validation import INTEGERS
+
+
+@dataclass(frozen=True)
+class TokenDescriptors:
+    """Features of a whole graph are embedded and added to its [graph] token, before the first block."""
+
+    kind: Literal["token"] = field(default="token", init=False)
+
+
+@dataclass(frozen=True)
+class HeadDescriptors:
+    """Features of a whole graph are read by the head alone, beside the encoded [graph] token.
+
+    The encoder then sees what it saw without them, so that weights that are trained already are not disturbed.
+
+    Args:
+        width: how many numbers the head makes of the features.
+        feature_dropout: in training, the share of single float features set to zero.
+        dropout: in training, the share of the numbers made of them that is set to zero.
+    """
+
+    kind: Literal["head"] = field(default="head", init=False)
+    width: int = 64
+    feature_dropout: float = 0.5
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"width of descriptors is {self.width}; expected at least 1")
+        for name in ("feature_dropout", "dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} of descriptors is {getattr(self, name)}; expected 0 or more and below 1")
+
+
+DescriptorConfig = TokenDescriptors | HeadDescriptors
 
 
 @dataclass(frozen=True)
@@ -62,13 +100,57 @@ class HeadConfig:
             )
 
 
-class Head(nn.Module):
-    """Shapes: encoded tokens -> [graphs, out], [nodes, out], [edges, out] or [pairs, out]."""
+class DescriptorReader(nn.Module):
+    """What the head is told of a graph as a whole: its features through one hidden layer, normalised, dropped out.
 
-    def __init__(self, dim: int, config: HeadConfig) -> None:
+    Shapes: [graphs, columns] -> [graphs, width].
+    """
+
+    def __init__(self, spec: FeatureSpec, config: HeadDescriptors) -> None:
+        super().__init__()
+        self.encoder = FeatureEncoder("graph_features", spec, config.width, config.feature_dropout)
+        self.norm = nn.LayerNorm(config.width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, batch: GraphBatch) -> Float[Tensor, "graphs width"]:
+        out: Tensor = self.dropout(F.gelu(self.norm(self.encoder(batch.graph_features))))
+        return out
+
+    def check(self, batch: GraphBatch) -> None:
+        """Refuse a batch that has none of these features, or others, in one sentence."""
+        self.encoder.check(batch, Segments.uniform(batch.num_graphs, 1))
+
+
+def descriptor_reader(config: DescriptorConfig, spec: FeatureSpec, level: Level) -> DescriptorReader | None:
+    """What a head of this level reads features of whole graphs with; None where no head reads them.
+
+    Raises:
+        ValueError: one sentence: the head is to read features that it cannot read, or that there are not.
+    """
+    if not isinstance(config, HeadDescriptors):
+        return None
+    if level != "graph":
+        raise ValueError(
+            f"a head of level {level!r} reads no features of whole graphs; set descriptors.kind to 'token'"
+        )
+    if spec == FeatureSpec():
+        raise ValueError("the head is to read features of whole graphs, and there are none; leave out descriptors.kind")
+    return DescriptorReader(spec, config)
+
+
+class Head(nn.Module):
+    """Shapes: encoded tokens -> [graphs, out], [nodes, out], [edges, out] or [pairs, out].
+
+    With ``descriptors``, which graph heads alone take, it reads the features of the whole graph too.
+    """
+
+    def __init__(self, dim: int, config: HeadConfig, descriptors: DescriptorReader | None = None) -> None:
         super().__init__()
         self.config = config
+        # Before the projection, whose last layer has to be the last of the head: fine-tuning begins with zeros there.
+        self.descriptors = descriptors
         width = (1 if config.level == "edge" else row_states(config.level, config.symmetric)) * dim
+        width += 0 if descriptors is None else descriptors.norm.normalized_shape[0]
         if config.mlp:
             self.project: nn.Module = nn.Sequential(
                 nn.Linear(width, dim), nn.GELU(), nn.LayerNorm(dim), nn.Linear(dim, config.out_dim)
@@ -103,6 +185,10 @@ class Head(nn.Module):
         else:
             check_pairs(pairs, batch)
             read = pair_rows(read, pairs.long(), symmetric=self.config.symmetric)
+        if self.descriptors is not None:
+            # Expanded, because explanations ask about many copies of one graph.
+            known = self.descriptors(batch).to(read.dtype)
+            read = torch.cat([read, known.expand(len(read), -1)], 1)
         out: Tensor = self.project(read)
         return out
 

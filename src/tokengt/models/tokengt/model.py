@@ -15,6 +15,7 @@ from tokengt.batch import GraphBatch
 from tokengt.block import EncoderConfig
 from tokengt.data.store import Store
 from tokengt.draws import GeneratorDraws
+from tokengt.interop.descriptors import is_feature
 from tokengt.interop.pyg import as_batch
 from tokengt.models.contract import Description, Model, ModelConfig, SequenceRule, check_sizes
 from tokengt.models.features import FeatureSpec
@@ -22,7 +23,14 @@ from tokengt.models.passes import Over, Prediction, check_passes, evaluating, ru
 from tokengt.models.pretrained import read_model, restore
 from tokengt.models.tokengt.fitting import fit_head, fit_identifiers, fit_structure, fit_tokens
 from tokengt.models.tokengt.guard import Domain, DomainGuard
-from tokengt.models.tokengt.heads import Head, HeadConfig
+from tokengt.models.tokengt.heads import (
+    DescriptorConfig,
+    Head,
+    HeadConfig,
+    HeadDescriptors,
+    TokenDescriptors,
+    descriptor_reader,
+)
 from tokengt.models.tokengt.identifiers import (
     DrawSource,
     IdentifierConfig,
@@ -62,6 +70,7 @@ class TokenGTConfig(ModelConfig):
         sparse_basis: with ``encoder.sparse_basis_residual``, "nodes" read the tokens of their edges (X_ii adds X_ij for
             all j) as in the paper's last experiment; with "both", an edge reads its nodes as well (X_ij adds X_ii and
             X_jj), so that what is known of a node reaches its neighbours within two layers.
+        descriptors: where the features of whole graphs are read: by the [graph] token, or by the head alone.
     """
 
     kind: Literal["tokengt"] = field(default="tokengt", init=False)
@@ -74,6 +83,7 @@ class TokenGTConfig(ModelConfig):
     structure: StructureConfig = field(default=StructureConfig(), metadata={"late": True})
     proof_heads: ProofHeads = field(default=ProofHeads(), metadata={"late": True})
     sparse_basis: SparseBasis = field(default="nodes", metadata={"late": True})
+    descriptors: DescriptorConfig = field(default=TokenDescriptors(), metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -84,8 +94,10 @@ class TokenGTConfig(ModelConfig):
     def fit(self, data: Store, out_dim: int) -> "TokenGTConfig":
         # Whether nodes are joined is told by their neighbours' features too, which come to a node through its edges.
         residual = self.encoder.sparse_basis_residual
+        read_late = data.graphs.graph_features is not None and data.manifest.level == "graph"
         return replace(
             self,
+            descriptors=self.descriptors if read_late else TokenDescriptors(),
             tokens=fit_tokens(self.tokens, data),
             identifiers=fit_identifiers(self.identifiers, data),
             structure=fit_structure(self.structure, data),
@@ -96,14 +108,25 @@ class TokenGTConfig(ModelConfig):
         )
 
     def refit(self, data: Store, out_dim: int) -> "TokenGTConfig":
-        """A trained model keeps its own tokens, to which only the descriptors of the new data are added."""
-        descriptors = FeatureSpec.of(data.graphs.graph_features)
-        tokens = replace(self.tokens, graph_features=descriptors)
-        return replace(self.fit(data, out_dim), tokens=tokens, sparse_basis=self.sparse_basis)
+        """A trained model keeps its own tokens; numbers worked out from a molecule are read by its new head.
+
+        Added to its [graph] token, many of them disturb all that the blocks have learned (results/LOG.md). The few
+        columns of a table, such as a temperature, go there: what they mean depends on the molecule.
+        """
+        names = data.manifest.descriptors
+        new = HeadDescriptors() if names and all(map(is_feature, names)) else self.descriptors
+        late = self.descriptors if self.num_descriptors else new
+        tokens = replace(self.tokens, graph_features=FeatureSpec.of(data.graphs.graph_features))
+        fitted = replace(self, descriptors=late).fit(data, out_dim)
+        return replace(fitted, tokens=tokens, sparse_basis=self.sparse_basis)
 
     @property
     def num_descriptors(self) -> int:
         return self.tokens.graph_features.width
+
+    @property
+    def kept_descriptors(self) -> int:
+        return 0 if isinstance(self.descriptors, HeadDescriptors) else self.num_descriptors
 
     @property
     def decided(self) -> Sequence[str]:
@@ -196,9 +219,12 @@ class TokenGT(Model):
                 "encoder.incidence masks tokens of nodes and edges alone; set it to 'never' for other ones"
             )
         self.config = config
-        self.tokenizer = Tokenizer(config.dim, config.tokens, config.identifiers, config.structure)
+        late = descriptor_reader(config.descriptors, config.tokens.graph_features, config.head.level)
+        self.tokenizer = Tokenizer(
+            config.dim, config.tokens, config.identifiers, config.structure, descriptors=late is None
+        )
         self.encoder = Encoder(config.dim, config.encoder)
-        self.head = Head(config.dim, config.head)
+        self.head = Head(config.dim, config.head, late)
         if config.domain is not None:
             self.tokenizer.register_forward_pre_hook(DomainGuard(config.domain, config.tokens.order))
         initialise(self)
@@ -387,6 +413,8 @@ class TokenGT(Model):
         self, batch: GraphBatch, node_ids: Tensor | None, generator: torch.Generator | None, draw: int
     ) -> tuple[TokenBatch, AttentionPlan, RowLinks | None]:
         identifiers, eigenvectors = self._identified(batch, node_ids, generator, draw)
+        if self.head.descriptors is not None:
+            self.head.descriptors.check(batch)
         tokens: TokenBatch = self.tokenizer(batch, identifiers, eigenvectors=eigenvectors)
         # Computed and cached here, because compiled code would break its graph to compute it.
         _ = batch.nodes.ids

@@ -112,9 +112,12 @@ class Tokenizer(nn.Module):
         config: TokensConfig,
         identifiers: IdentifierConfig,
         structure: StructureConfig | None = None,
+        *,
+        descriptors: bool = True,
     ) -> None:
+        """``descriptors`` is false where the head reads the features of whole graphs, and no token does."""
         super().__init__()
-        self.config = config
+        self.config, self.reads_descriptors = config, descriptors
         # What a token is without features, identifiers and types; a buffer, so that it follows the model's precision
         # and device.
         self.register_buffer("blank", torch.zeros(dim), persistent=False)
@@ -122,7 +125,9 @@ class Tokenizer(nn.Module):
         self.node_encoder = FeatureEncoder("node_features", config.node_features, dim, dropout)
         self.edge_encoder = FeatureEncoder("edge_features", config.edge_features, dim, dropout)
         self.hyperedge_encoder = FeatureEncoder("hyperedge_features", config.hyperedge_features, dim, dropout)
-        self.graph_encoder = FeatureEncoder("graph_features", config.graph_features, dim)
+        self.graph_encoder = FeatureEncoder(
+            "graph_features", config.graph_features if descriptors else FeatureSpec(), dim
+        )
         self.type_embedding = nn.Embedding(config.num_types, dim) if config.type_ids else None
         specials = config.graph_token + config.null_token
         self.special_tokens = nn.Parameter(torch.zeros(specials, dim)) if specials else None
@@ -186,7 +191,8 @@ class Tokenizer(nn.Module):
         self.node_encoder.check(batch, batch.nodes)
         self.edge_encoder.check(batch, batch.edges)
         self.hyperedge_encoder.check(batch, batch.hyperedges)
-        self.graph_encoder.check(batch, Segments.uniform(batch.num_graphs, 1))
+        if self.reads_descriptors:
+            self.graph_encoder.check(batch, Segments.uniform(batch.num_graphs, 1))
         merged = merge_directions(batch) if self.config.layout == "undirected" else None
         edges = batch.edges if merged is None else merged.segments
         index = _pick(batch.edge_index[: self.config.order].T, merged)
