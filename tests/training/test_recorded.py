@@ -439,3 +439,24 @@ def test_how_steps_are_taken_is_said(monkeypatch: pytest.MonkeyPatch, data: Data
     other = trainer(data, config, settings=EXACT)
     assert other.recorded is None
     assert other.how.endswith("no CUDA graphs because PyTorch attends to graphs as large as these")
+
+
+def with_descriptors(data: Data) -> Data:
+    """Three numbers about every graph, which the head reads."""
+    parts, task, store = data
+    numbers = torch.randn(len(store.graphs), 3, generator=torch.Generator().manual_seed(1))
+    graphs = parts.graphs.with_graph_features(numbers)
+    return replace(parts, graphs=graphs), task, replace(store, graphs=graphs)
+
+
+def test_what_the_head_reads_of_whole_graphs_is_recorded_too(forced: pytest.MonkeyPatch, data: Data) -> None:
+    settings = {
+        **EXACT,
+        "model.descriptors.kind": "head",
+        "model.descriptors.feature_dropout": 0.0,
+        "model.descriptors.dropout": 0.0,
+    }
+    plain, fast = run_both(forced, with_descriptors(data), RECIPE, settings)
+    assert_same(fast, plain)
+    (reader,) = [part for name, part in plain.model.named_modules() if name == "head.descriptors"]
+    assert all(bool(weight.grad is not None) for weight in reader.parameters())
