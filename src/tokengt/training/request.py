@@ -21,8 +21,8 @@ AUTO = "auto"
 # What "auto" comes to, with or without trained weights.
 DEFAULT_PRESET = "small"
 # What the weights of the package are fine-tuned with: better on parts of eight endpoints that were held out by scaffold
-# (results/LOG.md). Tables of more rows go without, unless they are asked for: descriptors take 2 ms a molecule, and
-# with many labels there is less that a model has to be told.
+# (results/LOG.md). Tables of more rows go without, unless they are asked for: descriptors take 2 ms per molecule. Where
+# they cease to help was not measured.
 DEFAULT_FEATURES: tuple[FeatureKind, ...] = ("rdkit2d", "morgan")
 MOST_FEATURED = 20_000
 # A new head on frozen weights is a linear model, which learns best with a larger learning rate.

@@ -1,7 +1,8 @@
 """Facts of chunks, such as eigenvectors, worked out in threads while a GPU runs the model on chunks before them.
 
-On the H200, the eigenvectors of 2,048 molecules took longer than the model did. They are part of making rows into what
-a model reads, so whoever waits for them waits for featurisation.
+A core needs 60 ms for the eigenvectors of 2,048 molecules, mostly outside of Python. They are part of making rows into
+what a model reads, so whoever waits for them waits for featurisation. How much faster prediction is for it on a GPU was
+not measured on idle cores (results/LOG.md).
 """
 
 from collections import deque
@@ -17,7 +18,7 @@ from tokengt.inference import Predictor
 from tokengt.structure.facts import StructureFact, with_facts
 from tokengt.workflow.rows import Chunk, Chunks
 
-# Eigenvectors of a chunk are one core's work of a tenth of a second. More threads than this wait for Python's lock.
+# More threads than this would rather take cores from the processes that read molecules; a choice, not a measurement.
 _MOST_THREADS = 8
 
 
