@@ -1,5 +1,6 @@
-"""Stronger inputs: random walks, eigenpairs and degrees on tokens; off by default, and worked out by hand here."""
+"""Stronger inputs: walks, eigenpairs, rings and degrees on tokens; off by default, and worked out by hand here."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from tests.effects import Effects
 from tests.graphs import graphs, hypergraph, odd_graphs, random_graph, small_model, tokens_config
-from tests.structure.graph_families import path
+from tests.structure.graph_families import graph_of, path
 from tests.training.stores import graph_store
 from tokengt import (
     FeatureSpec,
@@ -28,15 +29,21 @@ from tokengt import (
 from tokengt.config import from_dict, to_dict
 from tokengt.data.store import Store
 from tokengt.models.tokengt.identifiers import DrawSource
-from tokengt.models.tokengt.structure import MOST_DEGREE, EigenpairSet, both_ways, spread
+from tokengt.models.tokengt.structure import MOST_DEGREE, EigenpairSet, both_ways, ring_numbers, spread
 from tokengt.presets import walks
 from tokengt.structure.facts import fact_of, with_facts
 from tokengt.structure.laplacian import laplacian_eigenvectors
 from tokengt.testing import permute_graph
 
 effects = Effects(StructureConfig)
-ALL = StructureConfig(walks=5, eigenpairs=3, degree=True)
-EVERY = [StructureConfig(walks=4), StructureConfig(eigenpairs=4), StructureConfig(degree=True), ALL]
+ALL = StructureConfig(walks=5, eigenpairs=3, rings=6, degree=True)
+EVERY = [
+    StructureConfig(walks=4),
+    StructureConfig(eigenpairs=4),
+    StructureConfig(rings=8),
+    StructureConfig(degree=True),
+    ALL,
+]
 
 
 def test_every_setting_here_has_a_test_of_its_effect() -> None:
@@ -66,7 +73,15 @@ def test_a_config_without_them_is_the_file_that_it_was() -> None:
     assert "structure" not in to_dict(config)
     assert from_dict(TokenGTConfig, to_dict(config)) == config
     wanted = replace(config, structure=StructureConfig(walks=3, degree=True))
-    assert to_dict(wanted)["structure"] == {"walks": 3, "eigenpairs": 0, "degree": True, "sign_flip": True}
+    assert to_dict(wanted)["structure"] == {
+        "walks": 3,
+        "eigenpairs": 0,
+        "rings": 0,
+        "degree": True,
+        "sign_flip": True,
+    }
+    older = {"walks": 3, "eigenpairs": 0, "degree": True, "sign_flip": True}
+    assert from_dict(TokenGTConfig, {**to_dict(wanted), "structure": older}) == wanted
     assert from_dict(TokenGTConfig, to_dict(wanted)) == wanted
     assert TokenGT(config).tokenizer.structure is None
 
@@ -76,6 +91,8 @@ def test_what_makes_no_sense_is_one_sentence() -> None:
         StructureConfig(walks=-1)
     with pytest.raises(ValueError, match=r"structure.eigenpairs is 2000; expected 0 to 1,024"):
         StructureConfig(eigenpairs=2000)
+    with pytest.raises(ValueError, match=r"structure.rings is 2; expected 0, or at least 3: no ring has fewer nodes"):
+        StructureConfig(rings=2)
     for tokens in (TokensConfig(order=3), TokensConfig(order=1), TokensConfig(hyperedges=True)):
         for structure in EVERY:
             with pytest.raises(ValueError, match="for graphs whose edges join two nodes; leave them off"):
@@ -123,6 +140,28 @@ def test_walks_of_a_triangle_by_hand() -> None:
     assert batch.fact("walks-4").tolist() == [[0, 0.5, 0.25, 0.375]] * 3  # type: ignore[union-attr]
     assert batch.fact("edge-walks-4").tolist() == [[0.5, 0.25, 0.375, 0.3125] * 2] * 6  # type: ignore[union-attr]
     assert batch.fact("degrees").tolist() == [2, 2, 2]  # type: ignore[union-attr]
+
+
+@effects.of(StructureConfig, "rings")
+@pytest.mark.parametrize("layout", ["directed", "undirected"])
+def test_rings_of_a_triangle_with_a_tail_by_hand(layout: Any) -> None:
+    """Triangle 0 - 1 - 2 with node 3 at node 2: one ring of three through three nodes and three edges."""
+    model = structured(StructureConfig(rings=5), layout=layout)
+    batch = GraphBatch.collate([alike(graph_of([(0, 1), (1, 2), (0, 2), (2, 3)], 4))])
+    nodes, edges = terms(model, batch)
+    encoder = model.tokenizer.structure
+    assert encoder is not None
+    assert encoder.node_rings is not None
+    assert encoder.edge_rings is not None
+    on, off = torch.zeros(2, 8).double()
+    on[0] = math.log(2)
+    torch.testing.assert_close(nodes, encoder.node_rings(torch.stack([on, on, on, off])).detach())
+    torch.testing.assert_close(edges, encoder.edge_rings(torch.stack([on, on, on, off])).detach())
+
+
+def test_counts_of_rings_are_logarithms_and_the_nodes_of_long_ones_a_number() -> None:
+    read = ring_numbers(torch.tensor([[1, 0, 0, 3, 0, 0, 2, 25]]), torch.ones(()))
+    torch.testing.assert_close(read, torch.tensor([[math.log(2), 0, 0, math.log(4), 0, 0, math.log(3), 2.5]]))
 
 
 def test_probabilities_are_spread() -> None:
@@ -273,7 +312,8 @@ def test_kept_facts_give_what_is_computed_on_the_spot(layout: Any, tmp_path: Pat
     for _ in range(2):
         graphs = kept.with_facts(model.config.facts(), progress=False).graphs
         torch.testing.assert_close(model(graphs.select([3, 0, 1])), expected, rtol=1e-6, atol=1e-6)
-    names = {"edge-walks-5", "walks-5", "degrees", "eigenvalues-lowest-3", "laplacian-lowest-3", "laplacian-lowest-5"}
+    names = {"edge-walks-5", "walks-5", "edge-rings-6", "rings-6", "degrees"}
+    names |= {"eigenvalues-lowest-3", "laplacian-lowest-3", "laplacian-lowest-5"}
     assert {file.stem for file in tmp_path.rglob("*.safetensors")} == names
 
 
@@ -289,8 +329,8 @@ def test_every_weight_learns() -> None:
 
 def test_what_is_said_of_a_model() -> None:
     described = replace(TokenGTConfig(), structure=ALL).describe()
-    assert described.details["structure"] == "5 walk steps, 3 eigenpairs, degrees"
-    assert "laplacian 16, 5 walk steps, 3 eigenpairs, degrees" in described.summary
+    assert described.details["structure"] == "5 walk steps, 3 eigenpairs, rings of up to 6 nodes, degrees"
+    assert "laplacian 16, 5 walk steps, 3 eigenpairs, rings of up to 6 nodes, degrees" in described.summary
     assert "structure" not in TokenGTConfig().describe().details
 
 

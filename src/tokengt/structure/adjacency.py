@@ -43,6 +43,13 @@ def adjacency_pairs(batch: GraphBatch, max_pairs: int = MAX_CLIQUE_PAIRS) -> Int
     return torch.cat([edges, _hyperedge_pairs(batch, max_pairs)], 1)
 
 
+def joined_nodes(batch: GraphBatch) -> tuple[Int[Tensor, " entries"], Int[Tensor, " entries"]]:
+    """Rows and columns of the entries of A that are 1, in the order of rows, then of columns."""
+    pairs, nodes = adjacency_pairs(batch), max(1, batch.num_nodes)
+    joined = torch.unique(torch.cat([pairs[0] * nodes + pairs[1], pairs[1] * nodes + pairs[0]]))
+    return joined // nodes, joined % nodes
+
+
 def normalised_adjacency(batch: GraphBatch, dtype: torch.dtype = torch.float32) -> Float[Tensor, "nodes nodes"]:
     """(D + I)^(-1/2) (A + I) (D + I)^(-1/2), sparse: what a GCN mixes with (Kipf and Welling 2017).
 

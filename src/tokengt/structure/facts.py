@@ -17,6 +17,7 @@ from tokengt.batch import GraphBatch
 from tokengt.facts import Per
 from tokengt.structure.distances import LONGEST, hop_distances
 from tokengt.structure.laplacian import Which, laplacian_eigenvectors, laplacian_fact
+from tokengt.structure.rings import edge_rings, node_rings
 from tokengt.structure.walks import edge_probabilities, neighbour_counts, return_probabilities
 
 # Degrees are kept in int16: no reader tells larger ones apart.
@@ -143,6 +144,47 @@ class Degrees:
 
     def compute(self, batch: GraphBatch) -> Int16[Tensor, " nodes"]:
         return neighbour_counts(batch).clamp(max=MANY).to(torch.int16)
+
+
+@dataclass(frozen=True)
+class NodeRings:
+    """How many rings of 3, 4, ..., 8 and of more nodes go through each node, int16 [nodes, 8]: structure/rings.py."""
+
+    longest: int = 20
+    per: ClassVar[Per] = "node"
+
+    def __post_init__(self) -> None:
+        _check_longest(self.longest)
+
+    @property
+    def name(self) -> str:
+        return f"rings-{self.longest}"
+
+    def compute(self, batch: GraphBatch) -> Int16[Tensor, "nodes columns"]:
+        return node_rings(batch, self.longest)
+
+
+@dataclass(frozen=True)
+class EdgeRings:
+    """How many rings of 3, 4, ..., 8 and of more nodes go through each listed edge, int16 [edges, 8]."""
+
+    longest: int = 20
+    per: ClassVar[Per] = "edge"
+
+    def __post_init__(self) -> None:
+        _check_longest(self.longest)
+
+    @property
+    def name(self) -> str:
+        return f"edge-rings-{self.longest}"
+
+    def compute(self, batch: GraphBatch) -> Int16[Tensor, "edges columns"]:
+        return edge_rings(batch, self.longest)
+
+
+def _check_longest(longest: int) -> None:
+    if longest < 3:
+        raise ValueError(f"longest is {longest}; expected at least 3: no ring has fewer nodes")
 
 
 def fact_of(batch: GraphBatch, fact: StructureFact) -> Shaped[Tensor, "rows *rest"]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.sparse import sparse_matrix
-from tokengt.structure.adjacency import adjacency_pairs
+from tokengt.structure.adjacency import joined_nodes
 from tokengt.structure.distances import MAX_NODES
 
 # How many entries the walkers of one chunk may take: all nodes of some graphs, times how many are followed together.
@@ -45,7 +45,7 @@ def edge_probabilities(batch: GraphBatch, steps: int) -> Float32[Tensor, "edges 
 
 def neighbour_counts(batch: GraphBatch) -> Int[Tensor, " nodes"]:
     """The degree of every node in A, where a self-loop counts once and makes a node a neighbour of itself."""
-    return torch.bincount(_joined(batch)[0], minlength=batch.num_nodes)
+    return torch.bincount(joined_nodes(batch)[0], minlength=batch.num_nodes)
 
 
 def _probabilities(
@@ -83,13 +83,6 @@ def _probabilities(
     return out
 
 
-def _joined(batch: GraphBatch) -> tuple[Int[Tensor, " entries"], Int[Tensor, " entries"]]:
-    """Rows and columns of the entries of A that are 1, in the order of rows."""
-    pairs, nodes = adjacency_pairs(batch), max(1, batch.num_nodes)
-    joined = torch.unique(torch.cat([pairs[0] * nodes + pairs[1], pairs[1] * nodes + pairs[0]]))
-    return joined // nodes, joined % nodes
-
-
 @dataclass(frozen=True, eq=False)
 class _Walk:
     """D^-1 A of all graphs, sparse, its entries row by row; graph after graph, so that it is made of blocks."""
@@ -100,7 +93,7 @@ class _Walk:
     @classmethod
     def of(cls, batch: GraphBatch, row_of: Int[Tensor, " nodes"]) -> "_Walk":
         """``row_of``: where each node of the batch has its row."""
-        source, target = _joined(batch)
+        source, target = joined_nodes(batch)
         degree = torch.bincount(source, minlength=batch.num_nodes)
         share = 1 / degree.index_select(0, source).double()
         source, target = row_of.index_select(0, source), row_of.index_select(0, target)

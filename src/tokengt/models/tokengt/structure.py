@@ -1,7 +1,7 @@
 """Stronger inputs for the same plain encoder: what the structure of a graph says about each node and each edge.
 
 The paper's tokens have features, node identifiers and types. Here more terms are added to that sum, all of them off by
-default: probabilities of random walks, eigenvectors together with their eigenvalues, and degrees. They are facts
+default: probabilities of random walks, eigenvectors together with their eigenvalues, rings and degrees. They are facts
 (:mod:`tokengt.structure.facts`), which a data set works out once; only their embedding is learned.
 """
 
@@ -16,7 +16,17 @@ from tokengt.batch import GraphBatch
 from tokengt.models.features import multi_hot
 from tokengt.models.tokengt.identifiers import DrawSource, LaplacianIds
 from tokengt.ragged import take_rows
-from tokengt.structure.facts import Degrees, EdgeWalks, LaplacianValues, StructureFact, WalkReturns, fact_of
+from tokengt.structure.facts import (
+    Degrees,
+    EdgeRings,
+    EdgeWalks,
+    LaplacianValues,
+    NodeRings,
+    StructureFact,
+    WalkReturns,
+    fact_of,
+)
+from tokengt.structure.rings import COLUMNS
 
 # Larger degrees share the last row of the table.
 MOST_DEGREE = 63
@@ -24,6 +34,8 @@ MOST_DEGREE = 63
 _MOST = 1024
 # Probabilities far below this one are as good as zero; see `spread`.
 _SMALL = 0.01
+# A ring of this many nodes more counts as much as one more ring; see `ring_numbers`.
+_LONG_RING = 10.0
 # The width in which eigenpairs are summed.
 _SET_WIDTH = 32
 
@@ -37,19 +49,24 @@ class StructureConfig:
             edge token [P, ..., P^K]_uv and [P, ..., P^K]_vu (the relative random-walk probabilities of GRIT).
         eigenpairs: how many of the lowest eigenpairs (v_i, lambda_i) of the normalised Laplacian a node is encoded by,
             rho(sum_i phi(v_i(u), lambda_i)). An edge token reads the encodings of both its nodes.
+        rings: the size of the largest rings that are counted, 3 or more. Node and edge tokens read how many rings of
+            3, 4, ..., 8 nodes go through them, how many longer ones, and how many nodes these have.
         degree: a learned vector for every number of neighbours, up to 62, and one for more, on node tokens.
         sign_flip: random signs of the eigenpairs in training.
     """
 
     walks: int = 0
     eigenpairs: int = 0
+    rings: int = 0
     degree: bool = False
     sign_flip: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("walks", "eigenpairs"):
+        for name in ("walks", "eigenpairs", "rings"):
             if not 0 <= getattr(self, name) <= _MOST:
                 raise ValueError(f"structure.{name} is {getattr(self, name)}; expected 0 to {_MOST:,}")
+        if 0 < self.rings < 3:
+            raise ValueError(f"structure.rings is {self.rings}; expected 0, or at least 3: no ring has fewer nodes")
         if not self.sign_flip and not self.eigenpairs:
             raise ValueError(
                 "structure.sign_flip is false, and there are no signs; give structure.eigenpairs, or leave it"
@@ -62,7 +79,8 @@ class StructureConfig:
     def facts(self) -> tuple[StructureFact, ...]:
         walks = (WalkReturns(self.walks), EdgeWalks(self.walks)) if self.walks else ()
         pairs = (*self._ids().facts(), LaplacianValues(self.eigenpairs)) if self.eigenpairs else ()
-        return (*walks, *pairs, *((Degrees(),) if self.degree else ()))
+        rings = (NodeRings(self.rings), EdgeRings(self.rings)) if self.rings else ()
+        return (*walks, *pairs, *rings, *((Degrees(),) if self.degree else ()))
 
     @torch.no_grad()
     def eigenvectors(self, batch: GraphBatch, source: DrawSource) -> Float[Tensor, "nodes pairs"] | None:
@@ -80,14 +98,15 @@ class StructureConfig:
         """
         if order != 2 or hyperedges:
             raise ValueError(
-                "structure.walks, structure.eigenpairs and structure.degree are for graphs whose edges join two nodes; "
-                "leave them off for sets, tuples and hyperedges"
+                "structure.walks, structure.eigenpairs, structure.rings and structure.degree are for graphs whose "
+                "edges join two nodes; leave them off for sets, tuples and hyperedges"
             )
 
     def __str__(self) -> str:
         walks = [f"{self.walks} walk steps"] if self.walks else []
         pairs = [f"{self.eigenpairs} eigenpairs"] if self.eigenpairs else []
-        return ", ".join([*walks, *pairs, *(["degrees"] if self.degree else [])])
+        rings = [f"rings of up to {self.rings} nodes"] if self.rings else []
+        return ", ".join([*walks, *pairs, *rings, *(["degrees"] if self.degree else [])])
 
     def _ids(self) -> LaplacianIds:
         return LaplacianIds(self.eigenpairs, sign_flip=self.sign_flip)
@@ -114,6 +133,15 @@ def both_ways(
         return walks
     there, back = walks.chunk(2, 1)
     return torch.cat([torch.maximum(there, back), torch.minimum(there, back)], 1)
+
+
+def ring_numbers(counts: Int[Tensor, "rows columns"], like: Tensor) -> Float[Tensor, "rows columns"]:
+    """Counts of rings as a model reads them: log(1 + count), and the nodes of the longer ones in tens.
+
+    The nodes stay linear, so that what is learned of a ring of twelve goes on to one of twenty.
+    """
+    numbers = counts.to(like)
+    return torch.cat([torch.log1p(numbers[:, :-1]), numbers[:, -1:] / _LONG_RING], 1)
 
 
 class EigenpairSet(nn.Module):
@@ -152,8 +180,8 @@ class EigenpairSet(nn.Module):
 class StructureEncoder(nn.Module):
     """The terms that structure adds to node tokens and to edge tokens.
 
-    Walks go through a two-layer MLP, one for nodes and one for edges; degrees through a table; eigenpairs through
-    :class:`EigenpairSet` and, on edge tokens, one linear map (one per end where edges have a direction).
+    Walks and rings go through two-layer MLPs, one for nodes and one for edges; degrees through a table; eigenpairs
+    through :class:`EigenpairSet` and, on edge tokens, one linear map (one per end where edges have a direction).
     """
 
     def __init__(self, dim: int, config: StructureConfig, layout: Literal["directed", "undirected"]) -> None:
@@ -161,6 +189,8 @@ class StructureEncoder(nn.Module):
         self.config, self.layout = config, layout
         self.node_walks = _mlp(config.walks, dim) if config.walks else None
         self.edge_walks = _mlp(2 * config.walks, dim) if config.walks else None
+        self.node_rings = _mlp(COLUMNS, dim) if config.rings else None
+        self.edge_rings = _mlp(COLUMNS, dim) if config.rings else None
         self.degrees = nn.Embedding(MOST_DEGREE + 1, dim) if config.degree else None
         self.pairs = EigenpairSet(dim) if config.eigenpairs else None
         ends = 2 if layout == "directed" else 1
@@ -186,6 +216,11 @@ class StructureEncoder(nn.Module):
             walks = fact_of(batch, EdgeWalks(self.config.walks))
             walks = walks if first is None else walks.index_select(0, first)
             edges.append(self.edge_walks(both_ways(spread(walks.to(weight)), self.layout)))
+        if self.node_rings is not None and self.edge_rings is not None:
+            nodes.append(self.node_rings(ring_numbers(fact_of(batch, NodeRings(self.config.rings)), weight)))
+            rings = fact_of(batch, EdgeRings(self.config.rings))
+            rings = rings if first is None else rings.index_select(0, first)
+            edges.append(self.edge_rings(ring_numbers(rings, weight)))
         if self.degrees is not None:
             nodes.append(self._degrees(batch, self.degrees.weight))
         if self.pairs is not None and self.ends is not None:
@@ -200,7 +235,7 @@ class StructureEncoder(nn.Module):
     def rows_of_weights(self) -> list[Float[Tensor, "_ dim"]]:
         """Vectors that begin to be added to tokens, as rows: views. Eigenpairs begin as nothing, whatever they are."""
         rows: list[Tensor] = [] if self.degrees is None else [self.degrees.weight]
-        for mlp in (self.node_walks, self.edge_walks):
+        for mlp in (self.node_walks, self.edge_walks, self.node_rings, self.edge_rings):
             if mlp is not None:
                 last = mlp[-1]
                 assert isinstance(last, nn.Linear)
