@@ -5,7 +5,7 @@ default: probabilities of random walks, eigenvectors together with their eigenva
 (:mod:`tokengt.structure.facts`), which a data set works out once; only their embedding is learned.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -49,17 +49,17 @@ class StructureConfig:
             edge token [P, ..., P^K]_uv and [P, ..., P^K]_vu (the relative random-walk probabilities of GRIT).
         eigenpairs: how many of the lowest eigenpairs (v_i, lambda_i) of the normalised Laplacian a node is encoded by,
             rho(sum_i phi(v_i(u), lambda_i)). An edge token reads the encodings of both its nodes.
-        rings: the size of the largest rings that are counted, 3 or more. Node and edge tokens read how many rings of
-            3, 4, ..., 8 nodes go through them, how many longer ones, and how many nodes these have.
         degree: a learned vector for every number of neighbours, up to 62, and one for more, on node tokens.
         sign_flip: random signs of the eigenpairs in training.
+        rings: the size of the largest rings that are counted, 3 or more. Node and edge tokens read how many rings of
+            3, 4, ..., 8 nodes go through them, how many longer ones, and how many nodes these have.
     """
 
     walks: int = 0
     eigenpairs: int = 0
-    rings: int = 0
     degree: bool = False
     sign_flip: bool = True
+    rings: int = field(default=0, metadata={"late": True})
 
     def __post_init__(self) -> None:
         for name in ("walks", "eigenpairs", "rings"):
