@@ -191,3 +191,12 @@ def start_workers(nodes: int) -> None:
     task = ray.remote(lambda: None)
     placed = [NodeAffinitySchedulingStrategy(node, soft=False) for node in alive]
     ray.get([task.options(num_cpus=1, scheduling_strategy=strategy).remote() for strategy in placed])
+
+
+@pytest.mark.parametrize(
+    ("rows", "slow", "size"),
+    [(14, True, 128), (1_128, True, 128), (10_000, True, 157), (10**7, True, 4096), (14, False, 4096)],
+)
+def test_rows_that_take_long_are_shared_out_in_smaller_pieces(rows: int, slow: bool, size: int) -> None:
+    """1,128 molecules with descriptors are five seconds of one core; in one piece, 15 of 16 cores would look on."""
+    assert engines.rows_per_shard(rows, 4096, slow=slow) == size

@@ -77,7 +77,7 @@ EXACT = replace(
     ),
 )
 DIRECTED = replace(MODEL, tokens=replace(MODEL.tokens, layout="directed"))
-STRUCTURED = replace(MODEL, structure=StructureConfig(walks=6, eigenpairs=5, degree=True))
+STRUCTURED = replace(MODEL, structure=StructureConfig(walks=6, eigenpairs=5, rings=8, degree=True))
 
 
 DESCRIBED = replace(

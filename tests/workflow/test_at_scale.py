@@ -31,6 +31,7 @@ from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.pace import Pace
 from tokengt.workflow.predicting import Predicted, embed_file, predict_file
+from tokengt.workflow.rows import chunk_rows
 
 TEXTS = molecules(40)[0]
 
@@ -371,20 +372,26 @@ def test_a_store_of_graphs_gives_the_bytes_of_its_file(level: str, tmp_path: Pat
     assert evaluate(own, tmp_path / "store", quiet=True) == evaluate(own, source, quiet=True)
 
 
+def test_a_gpu_is_given_more_rows_of_a_long_table(predictor: Predictor) -> None:
+    gpu = Predictor(predictor.spec, predictor.members, torch.device("cuda"))
+    assert [chunk_rows(gpu, rows) for rows in (100, 131_072, 200_000, 10**7)] == [2048, 2048, 3125, 4096]
+    assert chunk_rows(predictor, 10**7) == 2048
+
+
 def test_large_graphs_of_a_store_come_fewer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut by nodes and edges, no chunk is larger than allowed, and the rows are the same."""
     store = prepare(graph_file(tmp_path / "g.pt", "node"), tmp_path / "s", Recipe(targets=("y",)), progress=False)
-    (whole,) = stores.cuts_of(store, [])
+    (whole,) = stores.cuts_of(store, [], 2048)
     assert (whole.places.start, whole.places.stop) == (0, 24)
     monkeypatch.setattr(stores, "_LARGEST_CHUNK", 40)
-    cuts = stores.cuts_of(store, [])
+    cuts = stores.cuts_of(store, [], 2048)
     assert [cut.places.start for cut in cuts[1:]] == [cut.places.stop for cut in cuts[:-1]]
     assert (cuts[0].places.start, cuts[-1].places.stop) == (0, 24)
     sizes = (store.graphs.nodes.host_lengths + store.graphs.edges.host_lengths).tolist()
     assert all(sum(sizes[cut.places]) <= 40 for cut in cuts)
     assert [cut.number for cut in cuts] == list(range(len(cuts)))
     monkeypatch.setattr(stores, "_LARGEST_CHUNK", 1)
-    assert [cut.places.stop - cut.places.start for cut in stores.cuts_of(store, [])] == [1] * 24
+    assert [cut.places.stop - cut.places.start for cut in stores.cuts_of(store, [], 2048)] == [1] * 24
 
 
 def test_a_run_on_a_list_of_several_targets_is_evaluated(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from tests.workflow.small import QUIET, molecules, read_csv, train_small, write_csv
+from tokengt.data import engines
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
 from tokengt.inference import load
@@ -22,6 +23,7 @@ from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.explaining import explain
 from tokengt.workflow.fitting import finetune, train
 from tokengt.workflow.predicting import predict_file
+from tokengt.workflow.rows import chunk_rows
 
 BOTH = MoleculePolicy(features=("rdkit2d", "morgan"))
 DOSED = replace(QUIET, descriptors=("dose",))
@@ -105,7 +107,7 @@ def test_they_change_what_is_learned(home: Path, tmp_path: Path) -> None:
     assert plain.spec.model != load(home / "run", "cpu").spec.model
 
 
-def test_a_prepared_store_is_predicted_like_its_file(home: Path) -> None:
+def test_a_prepared_store_is_predicted_like_its_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store carries the numbers that a file has worked out anew."""
     recipe = Recipe(targets=("y",), descriptors=("dose",), policy=GIVEN.policy)
     prepare(home / "data.csv", home / "store", recipe, workers=1, progress=False)
@@ -116,6 +118,14 @@ def test_a_prepared_store_is_predicted_like_its_file(home: Path) -> None:
     told = [[float(row["predicted_y"]) for row in table] for table in tables]
     assert len(told[0]) == 40
     assert told[0] == told[1]
+    # In several chunks too, which are cut alike: descriptors take so long that each core gets fewer rows than usual.
+    monkeypatch.setattr(engines, "_FEWEST_SLOW_ROWS", 7)
+    assert chunk_rows(run, 40) == 7
+    for source in ("data.csv", "store"):
+        predict_file(run, home / source, home / f"{source}.out.csv", quiet=True, workers=2, overwrite=True)
+        again = [float(row["predicted_y"]) for row in read_csv(home / f"{source}.out.csv")]
+        assert again == pytest.approx(told[0], abs=1e-5)
+    assert (home / "data.csv.out.csv").read_text().count("\n") == (home / "store.out.csv").read_text().count("\n") == 41
     # Whoever forgot them when the store was made hears what is missing, and not all that there is to say of molecules.
     plain = replace(recipe, policy=MoleculePolicy())
     prepare(home / "data.csv", home / "plain", plain, workers=1, progress=False)

@@ -26,6 +26,9 @@ Engine = Literal["processes", "ray"]
 T = TypeVar("T")
 # Shards per worker that are on the way: while one is converted the next one waits, so that no worker is idle.
 _IN_FLIGHT = 2
+# Of rows that take milliseconds each, a shard has so few that all the cores of a large machine have some, but at least
+# as many as make up for the start of a worker.
+_SLOW_SHARDS, _FEWEST_SLOW_ROWS = 64, 128
 _KEPT = "the shards that are done are kept: run the same again, with fewer workers if memory ran out"
 
 
@@ -82,6 +85,14 @@ def check(engine: str) -> None:
 def check_workers(workers: int | None) -> None:
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}; expected at least 1")
+
+
+def rows_per_shard(rows: int, usual: int, *, slow: bool) -> int:
+    """How many of ``rows`` one worker takes at a time; ``slow`` where each of them takes milliseconds.
+
+    It depends on the table alone, and not on the machine, because a call that was killed goes on shard by shard.
+    """
+    return min(usual, max(_FEWEST_SLOW_ROWS, -(-rows // _SLOW_SHARDS))) if slow else usual
 
 
 def jobs_of(table: Table, shard_rows: int, done: Collection[int] = (), sha256: str | None = None) -> Jobs:

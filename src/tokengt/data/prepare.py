@@ -23,9 +23,9 @@ from tokengt.data.store import Store
 from tokengt.data.tables import Table, listed, open_table
 from tokengt.data.targets import with_targets
 from tokengt.data.workspace import Origin, Shelf, at_work, clear_shards, holds_store, is_finished, refuse_other_shards
-from tokengt.interop.descriptors import feature_names
+from tokengt.interop.descriptors import are_slow, feature_names
 
-# Rows per shard: enough that handing one to a worker costs little, few enough that a killed run loses little.
+# Usual rows per shard: enough that handing one to a worker costs little, few enough that a killed run loses little.
 SHARD_ROWS = 4096
 # When more than this share of the rows cannot be read, the columns or the task are more likely wrong than the rows.
 MAX_REJECTED = 0.5
@@ -39,7 +39,7 @@ def prepare(
     workers: int | None = None,
     engine: engines.Engine = "processes",
     progress: bool = True,
-    shard_rows: int = SHARD_ROWS,
+    shard_rows: int | None = None,
     takes_over: bool = True,
     max_rejected: float = MAX_REJECTED,
 ) -> Store:
@@ -56,7 +56,7 @@ def prepare(
         workers: processes on this machine, all its cores if None; with Ray, tasks at a time.
         engine: "processes", or "ray" for a cluster.
         progress: say on stderr how far it is.
-        shard_rows: rows per shard; the store's bytes do not depend on it.
+        shard_rows: rows per shard, by themselves as many as suit the features; the store's bytes do not depend on it.
         takes_over: throw away what a stopped run with other settings left in ``out``; otherwise it is refused.
         max_rejected: when a larger share of the rows than this (0 to 1) is rejected, no store is made.
 
@@ -86,6 +86,7 @@ def prepare(
     # The file is read from front to back twice: once to find what is wrong with it as a whole, and once to convert it.
     rows, sha256 = survey(table, shard_recipe)
     origin = Origin(_name(source), sha256, recipe, made_by)
+    shard_rows = shard_rows or engines.rows_per_shard(rows, SHARD_ROWS, slow=are_slow(recipe.policy.features))
     with at_work(out, progress):
         if is_finished(out, origin):
             return _as_it_is(out, progress)

@@ -57,6 +57,11 @@ def feature_names(kinds: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{kind}:{name}" for kind in kinds for name in found[kind])
 
 
+def are_slow(kinds: Sequence[str]) -> bool:
+    """Whether numbers of these kinds take much longer than the molecule's graph: milliseconds instead of a fifth."""
+    return "rdkit2d" in kinds
+
+
 def is_feature(name: str) -> bool:
     """Whether a descriptor has a name that only we give."""
     return name.partition(":")[0] in FEATURE_KINDS and ":" in name

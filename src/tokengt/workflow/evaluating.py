@@ -32,8 +32,8 @@ from tokengt.training.spec import RUN_FILE
 from tokengt.training.tasks import Task
 from tokengt.workflow.inputs import open_data
 from tokengt.workflow.labelled import frame_column, known_classes, label_recipe, present_targets, store_labels
-from tokengt.workflow.rows import Workers, batch_of_shard, converted, writeable
-from tokengt.workflow.stores import cuts_of, graphs_at, rejected_of
+from tokengt.workflow.rows import Workers, batch_of_shard, chunk_rows, converted, writeable
+from tokengt.workflow.stores import cuts_for, graphs_at
 
 _NUMBERS = "metrics.json"
 
@@ -181,7 +181,7 @@ def _of_table(predictor: Predictor, path: Path, recipe: Recipe, workers: Workers
     found = _Gathered(predictor, shard_recipe)
     work = partial(convert_shard, recipe=shard_recipe)
     with (
-        closing(converted(table, work, most, workers, sha256=sha256)) as shards,
+        closing(converted(table, work, most, chunk_rows(predictor, most), workers, sha256=sha256)) as shards,
         progress_bar(most, "rows", "evaluating", shown=workers.shown) as advance,
     ):
         for number, shard in shards:
@@ -206,7 +206,7 @@ def _of_store(predictor: Predictor, store: Store, shown: bool) -> _Labelled:
     targets, strange = store_labels(predictor, store)
     parts, reason = [], ""
     with progress_bar(len(store), "graphs", "evaluating", shown=shown) as advance:
-        for cut in cuts_of(store, rejected_of(store, shown=False)):
+        for cut in cuts_for(predictor, store):
             graphs = graphs_at(store, cut, spec)
             parts.append(predictor.predict_graphs(graphs).mean)
             reason = reason or next(iter(predictor.reasons(graphs, parts[-1]).values()), "")

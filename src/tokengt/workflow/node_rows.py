@@ -51,5 +51,6 @@ def node_source(predictor: Predictor, files: NodeFiles, level: Level) -> Source:
         rows,
         chunks,
         lambda: graphs,
+        rows,
         featurised=False,
     )

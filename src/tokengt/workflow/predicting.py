@@ -41,8 +41,6 @@ from tokengt.training import outputs
 from tokengt.training.calibration import Trust
 from tokengt.training.metrics import to_numpy
 from tokengt.training.processes import Device
-from tokengt.workflow import rows as all_rows
-from tokengt.workflow.ahead import made_ready
 from tokengt.workflow.beside import Beside
 from tokengt.workflow.inputs import unlabelled_graphs
 from tokengt.workflow.node_rows import node_source
@@ -316,6 +314,7 @@ def _graph_source(predictor: Predictor, source: Path, level: Level) -> Source:
         rows,
         chunks,
         lambda: found.graphs.select([0]),
+        rows,
         featurised=False,
     )
 
@@ -331,9 +330,9 @@ def _written(
     label: str,
 ) -> Predicted:
     """Have every chunk answered and the file written."""
-    several = source.most > all_rows.CHUNK_ROWS
+    several = source.most > source.chunk_rows
     pace = Pace("featurisation" if source.featurised else "reading", source.workers)
-    made_of = [_PARTS_VERSION, all_rows.CHUNK_ROWS, source.key, source.head, question.options, overwrite]
+    made_of = [_PARTS_VERSION, source.chunk_rows, source.key, source.head, question.options, overwrite]
     fingerprint = checksum(json.dumps([made_of, _of_run(predictor)]).encode())[:16]
     check = partial(_check_free, out, overwrite)
     with kept_parts(out, fingerprint, sheet, apart=several, shown=shown, check=check) as parts:
@@ -359,7 +358,7 @@ def _answer_all(
 ) -> None:
     starts = _builds_kernels(predictor)
     # Closed whatever happens: the processes that read for it end with it.
-    with closing(made_ready(predictor, source.chunks(frozenset(parts.done)))) as chunks:
+    with closing(source.chunks(frozenset(parts.done))) as chunks:
         while True:
             with pace.of("reading"):
                 chunk = next(chunks, None)

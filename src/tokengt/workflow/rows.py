@@ -33,11 +33,14 @@ from tokengt.data.sheets import Numbers, PackedCells, Texts
 from tokengt.data.tables import Table, open_table
 from tokengt.data.tensorfile import Array
 from tokengt.inference import Predictor
+from tokengt.interop.descriptors import are_slow
 from tokengt.level import Level
 from tokengt.ragged import Segments
 
-# Rows of a chunk: what a model is given at a time is cut from one chunk by tokens, so more rows would help nobody.
+# Usual rows of a chunk: what a CPU is given at a time is cut from one chunk by tokens, so more would help nobody. A GPU
+# needs as long for the eigenvectors of twice as many molecules, so that it gets more of a file with enough chunks.
 CHUNK_ROWS = 2048
+_MORE_ON_A_GPU, _ENOUGH_CHUNKS = 2, 64
 # The arrays of a shard that make up its graphs.
 _GRAPHS = ("node_counts", "edge_counts", "node_features", "edge_index", "edge_features", "graph_features")
 
@@ -110,6 +113,7 @@ class Source:
         most: at most so many rows are in it.
         chunks: those whose numbers are not among the given ones, in any order.
         example: any one graph like those of the rows.
+        chunk_rows: the rows of a chunk.
         featurised: whether rows become graphs on the way.
         workers: how many processes do that beside the model; 0 where this one does.
     """
@@ -120,8 +124,21 @@ class Source:
     most: int
     chunks: Callable[[Collection[int]], Chunks]
     example: Callable[[], GraphBatch]
+    chunk_rows: int
     featurised: bool
     workers: int = 0
+
+
+def chunk_rows(predictor: Predictor, rows: int) -> int:
+    """How many of ``rows`` make up a chunk for this run, on this kind of machine.
+
+    A table and the store that was made from it are cut alike, so that both give the same numbers.
+    """
+    policy = predictor.spec.molecules
+    if policy is not None and are_slow(policy.features):
+        return engines.rows_per_shard(rows, CHUNK_ROWS, slow=True)
+    most = CHUNK_ROWS * (_MORE_ON_A_GPU if predictor.device.type == "cuda" else 1)
+    return max(CHUNK_ROWS, min(most, rows // _ENOUGH_CHUNKS))
 
 
 def table_source(predictor: Predictor, path: Path, smiles: str | None, workers: Workers) -> Source:
@@ -136,10 +153,11 @@ def table_source(predictor: Predictor, path: Path, smiles: str | None, workers: 
     table = table.guarded(partial(looks_like_row, recipe=recipe))
     head, blocks = visible_columns(table)
     most, sha256 = table.survey()
+    size = chunk_rows(predictor, most)
     work = partial(convert_shown, recipe=recipe, blocks=blocks)
 
     def chunks(done: Collection[int]) -> Chunks:
-        with closing(converted(table, work, most, workers, done, sha256)) as shards:
+        with closing(converted(table, work, most, size, workers, done, sha256)) as shards:
             for number, shown in shards:
                 yield table_chunk(number, shown)
 
@@ -149,12 +167,14 @@ def table_source(predictor: Predictor, path: Path, smiles: str | None, workers: 
         return graphs.with_graph_features(torch.zeros(1, len(names))) if names else graphs
 
     key = f"{sha256} read by RDKit {rdkit_version()} as {recipe}"
-    return Source(path, head, key, most, chunks, methane, featurised=True, workers=processes(most, workers))
+    beside = processes(most, size, workers)
+    return Source(path, head, key, most, chunks, methane, size, featurised=True, workers=beside)
 
 
-def processes(most: int, workers: Workers) -> int:
-    """How many processes beside this one make graphs of at most so many rows; 0 where this one does."""
-    chunks = -(-most // CHUNK_ROWS)
+def processes(most: int, size: int, workers: Workers) -> int:
+    """How many processes beside this one make graphs of at most so many rows, ``size`` of them at a time; 0 where this
+    one does."""
+    chunks = -(-most // size)
     return min(workers.count or engines.available_cores(), chunks) if chunks > 1 else 0
 
 
@@ -162,16 +182,17 @@ def converted(
     table: Table,
     work: engines.Work[engines.T],
     most: int,
+    size: int,
     workers: Workers,
     done: Collection[int] = (),
     sha256: str | None = None,
 ) -> engines.Results[engines.T]:
-    """Number and result of every chunk of a table, as they are ready; few are on the way."""
-    several = processes(most, workers) > 0
-    given = (table, CHUNK_ROWS, frozenset(done), sha256)
+    """Number and result of every chunk of ``size`` rows of a table, as they are ready; few are on the way."""
+    several = processes(most, size, workers) > 0
+    given = (table, size, frozenset(done), sha256)
     reading = f"read {table.path}; what is done is kept: run the same again"
     jobs = engines.stream(reading, engines.packed_jobs, *given) if several else engines.jobs_of(*given)
-    left = -(-most // CHUNK_ROWS)
+    left = -(-most // size)
     results = engines.results(workers.engine, jobs, work, workers.count, left, workers.shown, beside=True)
     with closing(jobs), closing(results):
         yield from results

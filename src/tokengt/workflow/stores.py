@@ -25,9 +25,8 @@ from tokengt.interop.reading import differences
 from tokengt.level import Level
 from tokengt.training.resolve import policy_of
 from tokengt.training.spec import RunSpec
-from tokengt.workflow import rows as all_rows
 from tokengt.workflow.inputs import as_floats
-from tokengt.workflow.rows import Chunks, Source, graph_chunk, graph_head
+from tokengt.workflow.rows import Chunks, Source, chunk_rows, graph_chunk, graph_head
 
 # Nodes and edges of a chunk: graphs far larger than molecules come fewer at a time.
 _LARGEST_CHUNK = 1 << 22
@@ -55,8 +54,8 @@ def store_source(predictor: Predictor, store: Store, level: Level, shown: bool) 
         raise ValueError(
             f"{store.folder or store.manifest.source.name} names no pairs of nodes; expected a store of links"
         )
-    rejected = rejected_of(store, shown)
-    cuts = cuts_of(store, rejected)
+    cuts = cuts_for(predictor, store, shown)
+    rejected = sum(len(cut.rejected) for cut in cuts)
     texts = store.each_text is not None and level == "graph"
     if texts:
         head: tuple[str, ...] = ("line", store.manifest.columns.get("smiles") or "smiles")
@@ -73,10 +72,11 @@ def store_source(predictor: Predictor, store: Store, level: Level, shown: bool) 
                 yield replace(chunk, front=_texts(store, cut), without=None) if texts else chunk
 
     owner = store.manifest.files.get(GRAPHS) or store.data_checksum()
-    rows = store.graphs.level_rows(level).total + len(rejected)
+    rows = store.graphs.level_rows(level).total + rejected
+    size = chunk_rows(predictor, len(store) + rejected)
     name = store.folder or Path(store.manifest.source.name)
-    key = f"{owner} with {len(rejected)} rejected"
-    return Source(name, head, key, rows, chunks, lambda: store.graphs.select([0]), featurised=False)
+    key = f"{owner} with {rejected} rejected"
+    return Source(name, head, key, rows, chunks, lambda: store.graphs.select([0]), size, featurised=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +88,14 @@ class Cut:
     rejected: tuple[RejectedRow, ...] = ()
 
 
-def cuts_of(store: Store, rejected: Collection[RejectedRow]) -> list[Cut]:
-    """Where the rows of a store are cut into chunks; rejected rows count, as they do in the file.
+def cuts_for(predictor: Predictor, store: Store, shown: bool = False) -> list[Cut]:
+    """The chunks in which a run answers the rows of a store."""
+    rejected = rejected_of(store, shown)
+    return cuts_of(store, rejected, chunk_rows(predictor, len(store) + len(rejected)))
+
+
+def cuts_of(store: Store, rejected: Collection[RejectedRow], size: int) -> list[Cut]:
+    """Where the rows of a store are cut into chunks of ``size``; rejected rows count, as they do in the file.
 
     Where lines do not ascend, because the store was made from several files, the rejected rows come last.
     """
@@ -98,7 +104,7 @@ def cuts_of(store: Store, rejected: Collection[RejectedRow]) -> list[Cut]:
     before = _graphs_before(lines, np.array([row.line for row in bad], dtype=np.int64))
     # The place of each rejected row among all rows.
     at = before + np.arange(len(bad))
-    rows, size = count + len(bad), all_rows.CHUNK_ROWS
+    rows = count + len(bad)
     ends = [*range(size, rows, size), rows]
     cuts: list[Cut] = []
     start = taken = 0

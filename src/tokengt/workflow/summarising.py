@@ -30,7 +30,7 @@ from tokengt.workflow.explaining import usual_attention
 from tokengt.workflow.inputs import open_data
 from tokengt.workflow.labelled import label_recipe, present_targets, store_labels
 from tokengt.workflow.reporting import check_page
-from tokengt.workflow.stores import cuts_of, graphs_at, rejected_of
+from tokengt.workflow.stores import cuts_for, graphs_at
 from tokengt.workflow.substructures import MOLECULES, find_substructures
 from tokengt.workflow.target_summaries import Labelled, target_summaries
 
@@ -162,7 +162,7 @@ def _predicted(
 ) -> tuple[Float[Tensor, "rows out"], Float[Tensor, "rows out"] | None]:
     means, deviations = [], []
     with progress_bar(len(store), "graphs", "predicting", shown=not quiet) as advance:
-        for cut in cuts_of(store, rejected_of(store, shown=False)):
+        for cut in cuts_for(predictor, store):
             graphs = graphs_at(store, cut, predictor.spec)
             mean, std = predictor.predict_graphs(graphs, draws, over)
             means.append(mean)
