@@ -40,6 +40,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "FeatureSpec.width": MORE,
     **{f"StructureConfig.{name}": ([-1, 1025], [0, 1024]) for name in ("walks", "eigenpairs")},
     **{f"ProofHeads.{name}": MORE for name in ("layers", "incidence", "neighbours")},
+    "StructureConfig.rings": ([-1, 1, 2, 1025], [0, 3, 1024]),
     "ProofHeads.sharpness": ([0.0, -1.0, math.inf, math.nan], [0.01]),
     "LaplacianIds.dropout": SHARE,
     **{f"{kind}.dim": COUNT for kind in ("OrfIds", "LaplacianIds", "NearOrthonormalIds", "RandomIds")},

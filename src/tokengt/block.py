@@ -14,6 +14,7 @@ from tokengt.ragged import Segments
 from tokengt.recomputing import recomputed
 
 BasisScale = Literal["sum", "mean"]
+Incidence = Literal["never", "alternate", "most"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class EncoderConfig:
         sparse_basis_scale: "sum" adds all of them up, as the paper's equation does; "mean" adds their mean, as a head
             of attention would that shows this basis, whose rows sum to one. A sum of many rows drowns the row that it
             is added to.
-        incidence: "alternate" masks the first block, the third, and so on: there a token attends only to tokens that
-            share a mark with it, and to those without marks, which attend to all. TokenGT gives every token its two
-            endpoints as marks, and special tokens none. "never" masks no block.
+        incidence: "alternate" masks the first block, the third, and so on, "most" all but every fourth: there a token
+            attends only to tokens that share a mark with it, and to those without marks, which attend to all. TokenGT
+            gives every token its two endpoints as marks, and special tokens none. "never" masks no block.
     """
 
     num_layers: int = 4
@@ -60,7 +61,7 @@ class EncoderConfig:
     norm: bool = True
     activation: Literal["gelu", "relu"] = "gelu"
     sparse_basis_residual: bool = False
-    incidence: Literal["never", "alternate"] = field(default="never", metadata={"late": True})
+    incidence: Incidence = field(default="never", metadata={"late": True})
     sparse_basis_scale: BasisScale = field(default="sum", metadata={"late": True})
 
     def __post_init__(self) -> None:
@@ -79,8 +80,8 @@ class EncoderConfig:
             raise ValueError(f"activation is {self.activation!r}; expected 'gelu' or 'relu'")
         if self.sparse_basis_scale not in get_args(BasisScale):
             raise ValueError(f"sparse_basis_scale is {self.sparse_basis_scale!r}; expected 'sum' or 'mean'")
-        if self.incidence not in ("never", "alternate"):
-            raise ValueError(f"incidence is {self.incidence!r}; expected 'never' or 'alternate'")
+        if self.incidence not in get_args(Incidence):
+            raise ValueError(f"incidence is {self.incidence!r}; expected 'never', 'alternate' or 'most'")
 
     def head_widths(self, dim: int) -> tuple[int, int]:
         """d_H and d_v at this width."""
@@ -88,6 +89,10 @@ class EncoderConfig:
             raise ValueError(f"dim {dim} is no multiple of num_heads {self.num_heads}; set head_dim")
         head_dim = self.head_dim or dim // self.num_heads
         return head_dim, self.value_dim or head_dim
+
+    def masks(self, layer: int) -> bool:
+        """Whether the block of this number, counted from 0, is masked."""
+        return {"never": False, "alternate": layer % 2 == 0, "most": layer % 4 != 3}[self.incidence]
 
     def activation_bytes(self, dim: int, itemsize: int) -> int:
         """About how many bytes per token training keeps of all blocks, where products are ``itemsize`` bytes wide.

@@ -49,9 +49,8 @@ class Encoder(nn.Module):
         self.input_norm = nn.LayerNorm(dim) if config.input_norm else nn.Identity()
         self.input_dropout = Dropout(config.input_dropout)
         rates = [config.drop_path * (layer + 1) / config.num_layers for layer in range(config.num_layers)]
-        masked = [config.incidence == "alternate" and layer % 2 == 0 for layer in range(config.num_layers)]
         self.blocks = nn.ModuleList(
-            [Block(dim, config, rate, masked=own) for rate, own in zip(rates, masked, strict=True)]
+            [Block(dim, config, rate, masked=config.masks(layer)) for layer, rate in enumerate(rates)]
         )
         self.final_norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
 

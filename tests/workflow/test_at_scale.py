@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 
 from tests.cli.command import here, killed_when, succeeded, tokengt
 from tests.workflow.small import molecule_csv, molecules, read_csv, train_small, write_csv
+from tokengt.batch import GraphBatch
 from tokengt.data import engines, parts, sheets
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
@@ -30,8 +32,8 @@ from tokengt.workflow import rows as all_rows
 from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.pace import Pace
-from tokengt.workflow.predicting import Predicted, embed_file, predict_file
-from tokengt.workflow.rows import chunk_rows
+from tokengt.workflow.predicting import Answered, Predicted, embed_file, predict_file, prediction_question
+from tokengt.workflow.rows import Workers, graph_chunk, table_source
 
 TEXTS = molecules(40)[0]
 
@@ -372,10 +374,38 @@ def test_a_store_of_graphs_gives_the_bytes_of_its_file(level: str, tmp_path: Pat
     assert evaluate(own, tmp_path / "store", quiet=True) == evaluate(own, source, quiet=True)
 
 
-def test_a_gpu_is_given_more_rows_of_a_long_table(predictor: Predictor) -> None:
-    gpu = Predictor(predictor.spec, predictor.members, torch.device("cuda"))
-    assert [chunk_rows(gpu, rows) for rows in (100, 131_072, 200_000, 10**7)] == [2048, 2048, 3125, 4096]
-    assert chunk_rows(predictor, 10**7) == 2048
+@pytest.mark.parametrize("bad", ["C1CC", ""])
+def test_several_chunks_are_answered_at_once_as_one_by_one(
+    predictor: Predictor, bad: str, tmp_path: Path, small_chunks: None
+) -> None:
+    """A GPU is asked about some chunks together; a chunk without any graph, in the midst of them, gets its reasons."""
+    texts = [TEXTS[place] if place // 7 != 1 else bad for place in range(25)]
+    source = write_csv(tmp_path / "new.csv", ("smiles",), [(text,) for text in texts])
+    rows = table_source(predictor, source, None, Workers(1, shown=False))
+    question, chunks = prediction_question(predictor), sorted(rows.chunks(()), key=lambda chunk: chunk.number)
+    assert [chunk.graphs is None for chunk in chunks] == [False, True, False, False]
+    together = question.answers_together(predictor, chunks)
+    alone = [question.answers(predictor, chunk) for chunk in chunks]
+    assert [counts for _, counts in together] == [counts for _, counts in alone]
+    for (one, _), (other, _) in zip(together, alone, strict=True):
+        np.testing.assert_allclose(one.values, other.values, rtol=1e-5, atol=1e-6)
+        assert one.reasons == other.reasons
+
+
+def test_graphs_that_a_model_refuses_are_found_among_several_chunks(predictor: Predictor, small_chunks: None) -> None:
+    question, asked = prediction_question(predictor), []
+
+    def ask(graphs: GraphBatch) -> Answered:
+        asked.append(len(graphs))
+        if len(graphs) > 7:
+            raise ValueError("graph 3: refused")
+        return question.ask(graphs)
+
+    graphs = predictor.read_texts(TEXTS[:14])[0]
+    chunks = [graph_chunk(n, graphs.select(range(7 * n, 7 * n + 7)), np.arange(7), [], "graph") for n in range(2)]
+    answers = replace(question, ask=ask).answers_together(predictor, chunks)
+    assert asked == [14, 7, 7]
+    assert all(np.isfinite(each.values).all() for each, _ in answers)
 
 
 def test_large_graphs_of_a_store_come_fewer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,12 +518,12 @@ def test_building_the_kernels_of_a_gpu_is_no_share_of_the_pace() -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_the_start_of_a_gpu_is_its_first_chunk(
+def test_the_start_of_a_gpu_is_its_first_chunks(
     predictor: Predictor, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paces = {}
     for device in ("cpu", "gpu"):
-        monkeypatch.setattr(predicting, "_builds_kernels", lambda _, device=device: device == "gpu")
+        monkeypatch.setattr(predicting, "_on_gpu", lambda _, device=device: device == "gpu")
         paces[device] = predict_file(predictor, source, tmp_path / f"{device}.csv", quiet=True, workers=1).pace
     cpu, gpu = paces["cpu"], paces["gpu"]
     assert cpu is not None

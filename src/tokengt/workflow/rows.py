@@ -37,10 +37,8 @@ from tokengt.interop.descriptors import are_slow
 from tokengt.level import Level
 from tokengt.ragged import Segments
 
-# Usual rows of a chunk: what a CPU is given at a time is cut from one chunk by tokens, so more would help nobody. A GPU
-# needs as long for the eigenvectors of twice as many molecules, so that it gets more of a file with enough chunks.
+# Usual rows of a chunk: what a CPU is given at a time is cut from one chunk by tokens, so more would help nobody.
 CHUNK_ROWS = 2048
-_MORE_ON_A_GPU, _ENOUGH_CHUNKS = 2, 64
 # The arrays of a shard that make up its graphs.
 _GRAPHS = ("node_counts", "edge_counts", "node_features", "edge_index", "edge_features", "graph_features")
 
@@ -130,15 +128,12 @@ class Source:
 
 
 def chunk_rows(predictor: Predictor, rows: int) -> int:
-    """How many of ``rows`` make up a chunk for this run, on this kind of machine.
+    """How many of ``rows`` make up a chunk for this run.
 
     A table and the store that was made from it are cut alike, so that both give the same numbers.
     """
     policy = predictor.spec.molecules
-    if policy is not None and are_slow(policy.features):
-        return engines.rows_per_shard(rows, CHUNK_ROWS, slow=True)
-    most = CHUNK_ROWS * (_MORE_ON_A_GPU if predictor.device.type == "cuda" else 1)
-    return max(CHUNK_ROWS, min(most, rows // _ENOUGH_CHUNKS))
+    return engines.rows_per_shard(rows, CHUNK_ROWS, slow=policy is not None and are_slow(policy.features))
 
 
 def table_source(predictor: Predictor, path: Path, smiles: str | None, workers: Workers) -> Source:
