@@ -338,7 +338,7 @@ def test_the_presets_have_the_sizes_they_are_named_for() -> None:
     atoms, bonds = FeatureSpec(categories=(28,)), FeatureSpec(categories=(4,))
     fitted = replace(small, tokens=replace(small.tokens, node_features=atoms, edge_features=bonds))
     counts = [sum(p.numel() for p in TokenGT(each).parameters()) for each in (fitted, large)]
-    assert 400_000 < counts[0] < 500_000
+    assert 350_000 < counts[0] < 500_000
     assert 4_000_000 < counts[1] < 6_000_000
     for each in (small, large):
         # Whole steps can be recorded on a GPU.

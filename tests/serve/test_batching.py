@@ -19,7 +19,8 @@ from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 from tokengt.inference import Predictor, load
 from tokengt.serve.batching import Batcher, Job
-from tokengt.workflow.predicting import Answered, Question, predict_file, prediction_question
+from tokengt.workflow.predicting import predict_file
+from tokengt.workflow.questions import Answered, Question, prediction_question
 
 TEXTS = molecules(20)[0]
 SECONDS = 30

@@ -32,7 +32,8 @@ from tokengt.workflow import rows as all_rows
 from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.pace import Pace
-from tokengt.workflow.predicting import Answered, Predicted, embed_file, predict_file, prediction_question
+from tokengt.workflow.predicting import Predicted, embed_file, predict_file
+from tokengt.workflow.questions import Answered, prediction_question
 from tokengt.workflow.rows import Workers, graph_chunk, table_source
 
 TEXTS = molecules(40)[0]

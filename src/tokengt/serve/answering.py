@@ -13,7 +13,7 @@ from tokengt.serve.limits import Limits
 from tokengt.serve.problems import Problem
 from tokengt.serve.reading import ReadRows
 from tokengt.workflow.inputs import unlabelled_contents
-from tokengt.workflow.predicting import Question, prediction_sheet
+from tokengt.workflow.questions import Question, prediction_sheet
 from tokengt.workflow.rows import Chunk, graph_chunk, table_chunk
 
 

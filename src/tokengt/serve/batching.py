@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tokengt.batch import FEATURE_FIELDS, GraphBatch
 from tokengt.inference import Predictor
-from tokengt.workflow.predicting import Answered, Question
+from tokengt.workflow.questions import Answered, Question
 from tokengt.workflow.rows import refused_graphs
 
 

@@ -23,7 +23,7 @@ from tokengt.serve.sketches import Drawing
 from tokengt.training import outputs
 from tokengt.training.spec import RunSpec
 from tokengt.workflow.beside import Beside
-from tokengt.workflow.predicting import Question, prediction_question
+from tokengt.workflow.questions import Question, prediction_question
 
 T = TypeVar("T")
 # Reading is quicker than the model: more processes would only take its cores.

@@ -39,7 +39,7 @@ from tokengt.training.calibration import Trust
 from tokengt.training.processes import Device
 from tokengt.training.tasks import Task
 from tokengt.workflow.beside import Beside
-from tokengt.workflow.predicting import Answered, prediction_question
+from tokengt.workflow.questions import Answered, prediction_question
 from tokengt.workflow.run_data import Part, RunData
 from tokengt.workflow.single import Single, single_graph
 

@@ -9,7 +9,7 @@ draws are averaged.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,10 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from tokengt.batch import GraphBatch
 from tokengt.config import to_dict
 from tokengt.data import engines
 from tokengt.data.graph_sources import is_graph_source
@@ -29,24 +27,21 @@ from tokengt.data.graph_store import source_checksum
 from tokengt.data.manifest import MANIFEST
 from tokengt.data.named import dataset_named, named_store, say_if_hidden
 from tokengt.data.node_tables import NodeFiles
-from tokengt.data.parts import Counts, Parts, kept_parts
+from tokengt.data.parts import Parts, kept_parts
 from tokengt.data.progress import progress_bar
-from tokengt.data.sheets import VECTOR_SHEETS, Answers, PredictionSheet, Sheet, check_vector_ending
+from tokengt.data.sheets import VECTOR_SHEETS, Sheet, check_vector_ending
 from tokengt.data.store import Store
 from tokengt.files import checksum, ready_to_write
 from tokengt.inference import Predictor
 from tokengt.interop.molecules import DEFAULT_POLICY
 from tokengt.level import Level
-from tokengt.models.passes import Over, check_passes
-from tokengt.training import outputs
-from tokengt.training.calibration import Trust
-from tokengt.training.metrics import to_numpy
+from tokengt.models.passes import Over
 from tokengt.training.processes import Device
-from tokengt.workflow.beside import Beside
 from tokengt.workflow.inputs import unlabelled_graphs
 from tokengt.workflow.node_rows import node_source
 from tokengt.workflow.pace import Pace
-from tokengt.workflow.rows import Chunk, Chunks, Source, Workers, answered, graph_chunk, graph_head, table_source
+from tokengt.workflow.questions import Answered, Question, prediction_question, prediction_sheet
+from tokengt.workflow.rows import Chunks, Source, Workers, graph_chunk, graph_head, table_source
 from tokengt.workflow.stores import store_source
 
 # Endings of files that are no CSV: whoever asks for one would open something else than it says.
@@ -78,75 +73,6 @@ class Predicted:
             + (f", {unread:,} of which could not be read" if unread else "")
             + (f", {self.overflowed:,} for which the model gives no finite number" if self.overflowed else "")
         )
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What a model says of the graphs of a chunk: one row for each of them (or of their nodes or edges)."""
-
-    values: Float[Tensor, "kept out"]
-    spread: Float[Tensor, "kept out"] | None = None
-    trust: Trust = field(default_factory=Trust)
-
-    def at(self, rows: slice | Int[Tensor, " some"]) -> "Answered":
-        """Some of the rows, in the order in which they are named."""
-        spread = None if self.spread is None else self.spread[rows]
-        return Answered(self.values[rows], spread, self.trust.at(rows if isinstance(rows, slice) else rows.numpy()))
-
-    @classmethod
-    def joined(cls, parts: "Sequence[Answered]") -> "Answered":
-        """The rows of answers to one question, one after another."""
-        spreads = [part.spread for part in parts if part.spread is not None]
-        trust = Trust.joined([part.trust for part in parts])
-        return cls(torch.cat([part.values for part in parts]), torch.cat(spreads) if spreads else None, trust)
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of every chunk, and how the answers are written."""
-
-    ask: Callable[[GraphBatch], Answered]
-    level: Level
-    width: int
-    dtype: type[np.floating]
-    has_spread: bool
-    # What decides the answers besides the run and the rows.
-    options: tuple[object, ...]
-    beside: Beside = field(default_factory=Beside)
-
-    def answers(self, predictor: Predictor, chunk: Chunk) -> tuple[Answers, Counts]:
-        return self.told(predictor, *answered(chunk, self.ask))
-
-    def answers_together(self, predictor: Predictor, chunks: Sequence[Chunk]) -> list[tuple[Answers, Counts]]:
-        """:meth:`answers` of several chunks, whose graphs the model is asked about at once."""
-        graphs = [chunk.graphs for chunk in chunks if chunk.graphs is not None]
-        if len(graphs) < 2:
-            return [self.answers(predictor, chunk) for chunk in chunks]
-        try:
-            found = self.ask(GraphBatch.joined(graphs))
-        except ValueError:
-            # Some graph is refused: chunk by chunk it is found, or the reason is that of the whole source.
-            return [self.answers(predictor, chunk) for chunk in chunks]
-        answers, start = [], 0
-        for chunk in chunks:
-            stop = start + (0 if chunk.graphs is None else chunk.graphs.level_rows(self.level).total)
-            answers.append(self.told(predictor, chunk, None if chunk.graphs is None else found.at(slice(start, stop))))
-            start = stop
-        return answers
-
-    def told(self, predictor: Predictor, chunk: Chunk, found: Answered | None) -> tuple[Answers, Counts]:
-        """All rows of a chunk with what was found for those that have a graph, or with their reasons."""
-        problems = chunk.told(predictor, None if found is None else found.values, self.level)
-        values, spread = (None, None) if found is None else (found.values, found.spread)
-        answers = Answers(
-            chunk.front,
-            chunk.lines,
-            to_numpy(chunk.spread_out(values, self.width)).astype(self.dtype),
-            problems,
-            to_numpy(chunk.spread_out(spread, self.width)) if self.has_spread else None,
-            self.beside.columns(chunk, self.width, Trust() if found is None else found.trust),
-        )
-        return answers, Counts(len(chunk), len(problems), len(problems) - len(chunk.problems))
 
 
 def predict_file(
@@ -201,39 +127,6 @@ def predict_file(
     rows = _opened(predictor, source, smiles, predictor.spec.level, beside)
     sheet = prediction_sheet(predictor, question, rows.head)
     return _written(predictor, rows, question, sheet, out, overwrite, not quiet, "predicting")
-
-
-def prediction_question(
-    predictor: Predictor,
-    draws: int = 1,
-    over: Over = "identifiers",
-    interval: float | None = None,
-    neighbours: bool = False,
-) -> Question:
-    """What a prediction asks of every chunk.
-
-    Raises:
-        ValueError: one sentence: these models cannot be drawn from so, or the run has no such intervals.
-    """
-    for member in predictor.members:
-        check_passes(member.model, draws, over)
-    predictor.check_trust(interval, neighbours)
-    task, spread = predictor.task, predictor.has_spread(draws)
-    trust = Beside(interval, neighbours or (interval is not None and predictor.calibration.known is not None))
-
-    def ask(graphs: GraphBatch) -> Answered:
-        answer = predictor.answers(graphs, draws, over, None, trust.interval, trust.neighbours)
-        return Answered(answer.mean, answer.std, answer.trust)
-
-    options = ("predict", draws, over, *((interval, trust.neighbours) if trust.neighbours or interval else ()))
-    return Question(ask, predictor.spec.level, task.width, np.float64, spread, options, trust)
-
-
-def prediction_sheet(predictor: Predictor, question: Question, head: tuple[str, ...]) -> PredictionSheet:
-    """The CSV of predictions whose rows begin with the columns of ``head``."""
-    task = predictor.task
-    columns = [*outputs.columns(task, question.has_spread), *question.beside.names(task), "reason"]
-    return PredictionSheet(head, tuple(outputs.unused(columns, head)), task.classes)
 
 
 def embed_file(
