@@ -170,9 +170,16 @@ _AVERAGED = {
 _LONG = {"learning_rate": 1e-3, "batch_size": 512, "warmup": 0.05, "weight_decay": 0.05, "ema": 0.999, "loss": "huber"}
 _WALKS_RECIPES = {**_AVERAGED, "medium": (Recipe("own", _LONG), *_AVERAGED["medium"][1:])}
 _WALKS = {
-    **{"dim": 256, "encoder.num_layers": 10, "encoder.mlp_dim": 512, "encoder.attention.dropout": 0.1},
-    **{"encoder.incidence": "alternate", "encoder.drop_path": 0.2},
-    **{"identifiers.kind": "laplacian", "identifiers.dim": 16, "structure.walks": 16, "structure.rings": 0},
+    "dim": 256,
+    "encoder.num_layers": 10,
+    "encoder.mlp_dim": 512,
+    "encoder.attention.dropout": 0.1,
+    "encoder.incidence": "alternate",
+    "encoder.drop_path": 0.2,
+    "identifiers.kind": "laplacian",
+    "identifiers.dim": 16,
+    "structure.walks": 16,
+    "structure.rings": 0,
 }
 # Beside them: a rival that is newer than the paper, TokenGT with one token for a bond instead of two, and that with
 # stronger inputs: random walks, degrees, rings (of the small size, which needs no identifiers then) and masked layers.
