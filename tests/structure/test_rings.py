@@ -91,6 +91,19 @@ def test_the_order_of_nodes_does_not_matter(graph: Graph, seed: int) -> None:
     assert torch.equal(found[order], node_rings(GraphBatch.collate([graph]), 8))
 
 
+def test_a_graph_of_many_rings_is_not_searched_for_longer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sheet of squares: nine of four nodes, then cycles around several of them. Others in its batch lose nothing."""
+    sheet, ring = grid(4, 4), cycle(12)
+    whole = node_rings(GraphBatch.collate([sheet]), 12)
+    monkeypatch.setattr(rings, "MOST_RINGS", 8)
+    cut = node_rings(GraphBatch.collate([sheet, ring]), 12)
+    assert torch.equal(cut[:16, 1], whole[:, 1])
+    assert cut[:16, 2:].count_nonzero() == 0 < whole[:, 2:].count_nonzero()
+    assert cut[16:].tolist() == [row(more=1, nodes=12)] * 12
+    monkeypatch.setattr(rings, "MOST_RINGS", 9)
+    assert torch.equal(node_rings(GraphBatch.collate([sheet]), 12)[:, :6], whole[:, :6])
+
+
 def test_a_batch_carries_them(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = (NodeRings(9), EdgeRings(9))
     batch = with_facts(GraphBatch.collate([cycle(9), path(3), NAPHTHALENE]), facts).select([2, 0])

@@ -19,6 +19,9 @@ from tokengt.structure.adjacency import joined_nodes
 # nodes these have together, so that the size of a rare large ring is a number and not a column that nothing trained.
 APART = range(3, 9)
 COLUMNS = len(APART) + 2
+# In a graph with more rings than this, longer ones are not looked for: a sheet or a cage of hexagons has a few dozen of
+# them, and a million cycles around several of them at once. Molecules of drugs have some ten rings of any size.
+MOST_RINGS = 1000
 # More paths than this at a time are not followed: the graph is no molecule, and its rings are too many to count.
 MOST_PATHS = 2**22
 # What fits into int16, the type in which counts are kept.
@@ -113,10 +116,12 @@ class _Joined:
     def rings(self, batch: GraphBatch, longest: int) -> list[Int[Tensor, "rings size"]]:
         """All rings of at most ``longest`` nodes, once each, one tensor per size.
 
+        Of a graph with more than :data:`MOST_RINGS` rings of up to some size there are none of a larger size.
         Paths without a shortcut are followed from the lowest node of a ring, all of them one node at a time: a path
         ends where its last node is joined to the first (a ring) or to any other before the last but one (no ring).
         """
         core, found = self.without_tails(), []
+        owners, counts = batch.nodes.ids, torch.zeros(len(batch), dtype=torch.int64, device=batch.device)
         source = core.keys // max(1, core.nodes)
         up = source < core.target
         paths = torch.stack([source[up], core.target[up]], 1)
@@ -136,7 +141,10 @@ class _Joined:
             closed = core.has(longer[:, 0], node)
             # Each ring is met in both directions; the one whose second node is below its last is kept.
             found.append(longer[closed & (longer[:, 1] < node)])
+            counts += torch.bincount(owners.take(found[-1][:, 0]), minlength=len(batch))
+            # How many rings a graph has does not depend on the order of its nodes, as the number of paths does.
             paths = longer[~closed]
+            paths = paths[counts.take(owners.take(paths[:, 0])) <= MOST_RINGS]
             if not len(paths):
                 break
         return found
