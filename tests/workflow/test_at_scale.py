@@ -34,7 +34,7 @@ from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.pace import Pace
 from tokengt.workflow.predicting import Predicted, embed_file, predict_file
 from tokengt.workflow.questions import Answered, prediction_question
-from tokengt.workflow.rows import Workers, graph_chunk, table_source
+from tokengt.workflow.rows import Workers, graph_chunk, in_groups, table_source
 
 TEXTS = molecules(40)[0]
 
@@ -390,6 +390,18 @@ def test_several_chunks_are_answered_at_once_as_one_by_one(
     for (one, _), (other, _) in zip(together, alone, strict=True):
         np.testing.assert_allclose(one.values, other.values, rtol=1e-5, atol=1e-6)
         assert one.reasons == other.reasons
+
+
+def test_what_is_asked_together_does_not_depend_on_what_is_ready_first(predictor: Predictor) -> None:
+    graphs = predictor.read_texts(TEXTS[:1])[0]
+    numbers = [3, 0, 9, 1, 2, 5, 4, 7, 6]  # 8 was done before.
+    chunks = [graph_chunk(number, graphs, np.arange(1), [], "graph") for number in numbers]
+    assert [[chunk.number for chunk in group] for group in in_groups(iter(chunks), 4)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [9],
+    ]
+    assert [[chunk.number for chunk in group] for group in in_groups(iter(chunks), 1)] == [[n] for n in numbers]
 
 
 def test_graphs_that_a_model_refuses_are_found_among_several_chunks(predictor: Predictor, small_chunks: None) -> None:

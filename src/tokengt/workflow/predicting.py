@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +40,7 @@ from tokengt.workflow.inputs import unlabelled_graphs
 from tokengt.workflow.node_rows import node_source
 from tokengt.workflow.pace import Pace
 from tokengt.workflow.questions import Answered, Question, prediction_question, prediction_sheet
-from tokengt.workflow.rows import Chunks, Source, Workers, graph_chunk, graph_head, table_source
+from tokengt.workflow.rows import Chunks, Source, Workers, graph_chunk, graph_head, in_groups, table_source
 from tokengt.workflow.stores import store_source
 
 # Endings of files that are no CSV: whoever asks for one would open something else than it says.
@@ -275,10 +274,11 @@ def _answer_all(
     starts = on_gpu
     # Closed whatever happens: the processes that read for it end with it.
     with closing(source.chunks(frozenset(parts.done))) as chunks:
+        together = in_groups(chunks, _CHUNKS_ON_A_GPU if on_gpu else 1)
         while True:
             with pace.of("reading"):
-                some = list(islice(chunks, _CHUNKS_ON_A_GPU if on_gpu else 1))
-            if not some:
+                some = next(together, None)
+            if some is None:
                 break
             if starts and pace.spent["model"]:
                 pace.has_started()
