@@ -28,13 +28,14 @@ from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.presets import NODE_PRESETS, NODES, NODES_EXACT, PRESETS, PRETRAINED
 from tokengt.structure.facts import with_facts
 from tokengt.training.auxiliary import auxiliary_numbers
+from tokengt.training.classes import guessed_kind, numbered_classes
 from tokengt.training.config import TrainingConfig
 from tokengt.training.links import learned_labels
 from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest, check_undecided
 from tokengt.training.results import split_table
 from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
 from tokengt.training.start import Start
-from tokengt.training.tasks import Task, guessed_kind, hits_at, numbered_classes
+from tokengt.training.tasks import Task, hits_at
 
 Say = Callable[[str], None]
 _TRAINED = "small-pretrained"
