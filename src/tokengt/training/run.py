@@ -28,12 +28,13 @@ from tokengt.training.loop import Trainer
 from tokengt.training.memory import refuse_too_large
 from tokengt.training.metrics import to_numpy
 from tokengt.training.notes import data_notes, say_if_beaten
+from tokengt.training.origin import preset_of
 from tokengt.training.parts import Part, Parts, cut
 from tokengt.training.processes import shards_weights, without_precision_advice
 from tokengt.training.progress import Progress
 from tokengt.training.reliability import Reliability
 from tokengt.training.request import TrainRequest
-from tokengt.training.resolve import Member, Say, preset_of, resolve, with_rows
+from tokengt.training.resolve import Member, Say, resolve, with_rows
 from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
 from tokengt.training.snapshots import State
 from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, is_first_format, read_run, write_run
