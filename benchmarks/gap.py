@@ -46,7 +46,8 @@ from tokengt.data.store import Store
 from tokengt.inference import load
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.pretrained import write_model
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.config import TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.presets import small
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer

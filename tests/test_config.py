@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengt.config import from_dict, kinds_of, override, to_dict, union_from_dict
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, OrfIds
-from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training.config import TrainingConfig
 
 

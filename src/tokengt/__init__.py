@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tokengt.interop.pyg import to_pyg as to_pyg
     from tokengt.interop.smiles import from_smiles as from_smiles
     from tokengt.models.features import FeatureSpec as FeatureSpec
+    from tokengt.models.tokengt.config import TokenGTConfig as TokenGTConfig
     from tokengt.models.tokengt.heads import HeadConfig as HeadConfig
     from tokengt.models.tokengt.identifiers import FirstOrderOrfIds as FirstOrderOrfIds
     from tokengt.models.tokengt.identifiers import FirstOrderRandomIds as FirstOrderRandomIds
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from tokengt.models.tokengt.identifiers import OrfIds as OrfIds
     from tokengt.models.tokengt.identifiers import RandomIds as RandomIds
     from tokengt.models.tokengt.model import TokenGT as TokenGT
-    from tokengt.models.tokengt.model import TokenGTConfig as TokenGTConfig
     from tokengt.models.tokengt.tokens import TokensConfig as TokensConfig
     from tokengt.training.config import TrainingConfig as TrainingConfig
     from tokengt.workflow.comparing import compare as compare
@@ -72,7 +72,7 @@ _HOMES = {
     "SoftmaxConfig": "tokengt.attention",
     "StructureConfig": "tokengt.models.tokengt.structure",
     "TokenGT": "tokengt.models.tokengt.model",
-    "TokenGTConfig": "tokengt.models.tokengt.model",
+    "TokenGTConfig": "tokengt.models.tokengt.config",
     "TokensConfig": "tokengt.models.tokengt.tokens",
     "TrainOptions": "tokengt.workflow.fitting",
     "TrainingConfig": "tokengt.training.config",

@@ -16,16 +16,16 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from tokengt import packing
 from tokengt.facts import STRUCTURE, Bounds, CategoryBounds, CategoryRange, Cut, Fact, MergedEdges, Per, Rows, sources
-from tokengt.graph import NOTHING, Graph, check_alike
+from tokengt.graph import NOTHING, Graph
 from tokengt.level import Level as Level
-from tokengt.numbering import LocalIndex, narrowed
+from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments, to_device
-from tokengt.sparse import Features, SparseRows, chosen_rows, joined_features
+from tokengt.sparse import Features, SparseRows
 from tokengt.validation import checked_selection, describe_features, whole_number
 
 _Some = TypeVar("_Some", Tensor | None, Features | None)
-FEATURE_FIELDS = ("node_features", "edge_features", "hyperedge_features", "graph_features")
 _MERGED = "merged edges"
 
 
@@ -59,32 +59,7 @@ class GraphBatch:
     @classmethod
     def collate(cls, graphs: Sequence[Graph]) -> "GraphBatch":
         """Pack graphs of the same feature kinds, order and device."""
-        if isinstance(graphs, Graph) or not all(isinstance(graph, Graph) for graph in graphs):
-            raise ValueError("collate needs a list of Graphs; a model takes other kinds as they are")
-        if not graphs:
-            raise ValueError("a batch needs at least one graph, got an empty sequence")
-        device = graphs[0].device
-        check_alike(graphs)
-        counts = torch.tensor([(g.num_nodes, g.num_edges, g.num_hyperedges) for g in graphs])
-        nodes, edges, hyperedges = (Segments.from_lengths(column, device) for column in counts.unbind(1))
-        members = Segments.from_lengths(torch.cat([g.hyperedge_offsets.diff() for g in graphs]).cpu(), device)
-        edge_numbers = torch.cat([g.edge_index for g in graphs], 1)
-        member_numbers = torch.cat([g.hyperedge_nodes for g in graphs])
-        return _known(
-            {
-                "nodes": nodes,
-                "node_features": joined_features([g.node_features for g in graphs]),
-                "edges": edges,
-                "edge_numbers": LocalIndex(edges, nodes, local=edge_numbers),
-                "edge_features": joined_features([g.edge_features for g in graphs]),
-                "hyperedges": hyperedges,
-                "members": members,
-                "member_numbers": LocalIndex(members.grouped(hyperedges), nodes, local=member_numbers),
-                "hyperedge_features": joined_features([g.hyperedge_features for g in graphs]),
-                "graph_features": joined_features([g.graph_features for g in graphs]),
-                "extras": tuple(g.extras for g in graphs) if any(g.extras for g in graphs) else (),
-            }
-        )
+        return _known(packing.from_graphs(graphs))
 
     @classmethod
     def joined(cls, batches: Sequence["GraphBatch"]) -> "GraphBatch":
@@ -93,23 +68,7 @@ class GraphBatch:
         Integers may be as narrow as they are in each; otherwise the batches have the same fields, as those that were
         read in the same way do.
         """
-        nodes, edges, hyperedges, members = (
-            Segments.from_lengths(torch.cat([getattr(batch, name).host_lengths for batch in batches]))
-            for name in ("nodes", "edges", "hyperedges", "members")
-        )
-        edge_numbers = torch.cat([batch.edge_numbers.local for batch in batches], 1)
-        member_numbers = torch.cat([batch.member_numbers.local for batch in batches])
-        return _known(
-            {
-                **{name: joined_features([getattr(batch, name) for batch in batches]) for name in FEATURE_FIELDS},
-                "nodes": nodes,
-                "edges": edges,
-                "edge_numbers": LocalIndex(edges, nodes, local=edge_numbers),
-                "hyperedges": hyperedges,
-                "members": members,
-                "member_numbers": LocalIndex(members.grouped(hyperedges), nodes, local=member_numbers),
-            }
-        )
+        return _known(packing.joined([vars(batch) for batch in batches]))
 
     @classmethod
     def from_packed(
@@ -126,7 +85,7 @@ class GraphBatch:
         """Graphs whose node numbers count over the whole batch, as PyG's do; nothing is checked."""
         return _known(
             {
-                **dict.fromkeys(FEATURE_FIELDS),
+                **dict.fromkeys(packing.FEATURE_FIELDS),
                 **features,
                 "nodes": nodes,
                 "edges": edges,
@@ -140,44 +99,11 @@ class GraphBatch:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> "GraphBatch":
         """From the tensors of a store, by name; what a graph can do without may be absent."""
-        none = torch.zeros(len(arrays["node_offsets"]), dtype=torch.int64)
-        nodes, edges = Segments.from_offsets(arrays["node_offsets"]), Segments.from_offsets(arrays["edge_offsets"])
-        hyperedges = Segments.from_offsets(arrays.get("hyperedge_offsets", none))
-        members = Segments.from_offsets(arrays.get("member_offsets", none[:1]))
-        incidences = members.grouped(hyperedges)
-        links = Segments.from_offsets(arrays["link_offsets"]) if "link_offsets" in arrays else None
-        return _known(
-            {
-                **{name: arrays.get(name, SparseRows.from_arrays(name, arrays)) for name in FEATURE_FIELDS},
-                "nodes": nodes,
-                "edges": edges,
-                "edge_numbers": LocalIndex(edges, nodes, local=arrays["edge_index"]),
-                "hyperedges": hyperedges,
-                "members": members,
-                "member_numbers": LocalIndex(incidences, nodes, local=arrays.get("hyperedge_nodes", none[:0])),
-                "link_numbers": None if links is None else LocalIndex(links, nodes, local=arrays["link_index"]),
-            }
-        )
+        return _known(packing.from_arrays(arrays))
 
     def arrays(self) -> dict[str, Tensor]:
         """The inverse of :meth:`from_arrays`, node numbers local; hyperedges are left out when there are none."""
-        tensors: dict[str, Tensor | None] = {
-            "node_offsets": self.nodes.host,
-            "edge_offsets": self.edges.host,
-            "edge_index": self.edge_numbers.local,
-            **{name: getattr(self, name) for name in FEATURE_FIELDS},
-        }
-        if isinstance(self.node_features, SparseRows):
-            tensors |= {"node_features": None, **self.node_features.arrays("node_features")}
-        if self.hyperedges.total:
-            tensors |= {
-                "hyperedge_offsets": self.hyperedges.host,
-                "member_offsets": self.members.host,
-                "hyperedge_nodes": self.member_numbers.local,
-            }
-        if self.link_numbers is not None:
-            tensors |= {"link_offsets": self.links.host, "link_index": self.link_numbers.local}
-        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        return packing.to_arrays(vars(self))
 
     def select(self, index: Sequence[int] | Tensor) -> "GraphBatch":
         """The graphs at these places, in this order (repeats allowed), without a loop over graphs.
@@ -193,60 +119,15 @@ class GraphBatch:
 
     def cut(self, cut: Cut) -> "GraphBatch":
         """The graphs of a cut, with the facts that are known of them."""
-        nodes, edges, hyperedges = self.nodes, self.edges, self.hyperedges
-        if hyperedges.total:
-            hyper = {
-                "hyperedges": cut.packed(hyperedges),
-                "members": self.members.chosen(hyperedges.host_rows(cut.chosen)),
-                "member_numbers": cut.numbers(self.member_numbers),
-                "hyperedge_features": chosen_rows(self.hyperedge_features, cut.rows(hyperedges)),
-            }
-        else:
-            # Most data has no hyperedges, and then nothing needs to be looked up.
-            none = Segments.uniform(len(cut.there), 0, self.device)
-            numbers = self.member_numbers.take(cut.there[:0], none, cut.packed(nodes))
-            hyper = {
-                "hyperedges": none,
-                "members": Segments.uniform(0, 0, self.device),
-                "member_numbers": numbers,
-                "hyperedge_features": None if self.hyperedge_features is None else self.hyperedge_features[:0],
-            }
-        fields = {
-            "nodes": cut.packed(nodes),
-            "node_features": chosen_rows(self.node_features, cut.rows(nodes)),
-            "edges": cut.packed(edges),
-            "edge_numbers": cut.numbers(self.edge_numbers),
-            "edge_features": chosen_rows(self.edge_features, cut.rows(edges)),
-            **hyper,
-            "graph_features": chosen_rows(self.graph_features, cut.there),
-            "link_numbers": None if self.link_numbers is None else cut.numbers(self.link_numbers),
-            "extras": tuple(self.extras[place] for place in cut.chosen.tolist()) if self.extras else (),
-        }
+        fields = packing.cut_out(vars(self), cut)
         return _known(fields, {n: fact.select(cut, fields) for n, fact in self.facts.items() if fact.holds_in(self)})
 
     def to(self, device: torch.device | str) -> "GraphBatch":
-        segments = {name: getattr(self, name).to(device) for name in ("nodes", "edges", "hyperedges", "members")}
-        incidences = segments["members"].grouped(segments["hyperedges"])
-        changed = {
-            **segments,
-            **{name: _moved(getattr(self, name), device) for name in FEATURE_FIELDS},
-            "edge_numbers": self.edge_numbers.moved(segments["edges"], segments["nodes"]),
-            "member_numbers": self.member_numbers.moved(incidences, segments["nodes"]),
-        }
-        if self.link_numbers is not None:
-            changed["link_numbers"] = self.link_numbers.moved(self.links.to(device), segments["nodes"])
-        return self._changed(changed)
+        return self._changed(packing.moved(vars(self), device))
 
     def narrowed(self) -> "GraphBatch":
         """The same graphs as a store keeps them: in the narrowest integers that fit, floats in float32, no extras."""
-        changed: dict[str, Any] = {
-            name: None if (features := getattr(self, name)) is None else _narrowed(features) for name in FEATURE_FIELDS
-        }
-        if self.graph_features is not None:
-            changed["graph_features"] = self.graph_features.float()
-        numbers = (*STRUCTURE, *(() if self.link_numbers is None else ("link_numbers",)))
-        changed |= {name: getattr(self, name).narrowed() for name in numbers}
-        return self._changed({**changed, "extras": ()})
+        return self._changed(packing.as_stored(vars(self)))
 
     def _changed(self, changed: Mapping[str, Any]) -> "GraphBatch":
         """The same graphs in other tensors; facts that are true of the old tensors are true of the new ones."""
@@ -439,7 +320,7 @@ class GraphBatch:
 def _known(fields: dict[str, Any], facts: dict[str, Fact] | None = None) -> GraphBatch:
     """A batch of these fields that knows where to find the bounds of its categories."""
     facts = {} if facts is None else facts
-    for name in FEATURE_FIELDS:
+    for name in packing.FEATURE_FIELDS:
         features = fields[name]
         # Bounds of categories that came along from a larger batch are kept: they were read once for all of it.
         if features is not None and not features.is_floating_point() and _bounds(name) not in facts:
@@ -451,13 +332,5 @@ def _bounds(name: str) -> str:
     return f"bounds of {name}"
 
 
-def _narrowed(features: Features) -> Features:
-    return features.narrowed() if isinstance(features, SparseRows) else narrowed(features)
-
-
 def _slice(features: _Some, start: int, stop: int) -> _Some:
     return None if features is None else features[start:stop]
-
-
-def _moved(features: Features | None, device: torch.device | str) -> Features | None:
-    return None if features is None else features.to(device)

@@ -14,7 +14,7 @@ from tokengt.experiments.nodes.report import write_table
 from tokengt.experiments.nodes.run import run_nodes
 from tokengt.experiments.nodes.systems import SYSTEMS, TABLE, systems_named
 from tokengt.experiments.nodes.worker import act, order_of
-from tokengt.models.tokengt.model import TokenGTConfig
+from tokengt.models.tokengt.config import TokenGTConfig
 
 QUICK = NodesConfig(("chameleon",), ("mlp", "tokengt-lap-seb"), runs=2, epochs=4, width=8, device="cpu")
 

@@ -8,9 +8,9 @@ import pytest
 
 from tokengt.data.datasets import bundled
 from tokengt.models.legacy import model_from_v1
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import LaplacianIds, NoIds, OrfIds
-from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 
 ATTENTION = {

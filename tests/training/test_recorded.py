@@ -395,7 +395,7 @@ def test_why_steps_are_not_recorded(data: Data) -> None:
     subject = trainer(data, RECIPE, settings=EXACT)
     assert subject.recorded is None
     assert subject.how.endswith("no CUDA graphs because there is no GPU")
-    assert "5 graphs a step in float64, nothing compiled" in subject.how
+    assert "5 graphs per step in float64, nothing compiled" in subject.how
 
     class Gpu:
         device = torch.device("cuda")
@@ -432,7 +432,7 @@ def test_how_steps_are_taken_is_said(monkeypatch: pytest.MonkeyPatch, data: Data
     force(monkeypatch)
     config = replace(RECIPE, batch_tokens=6000)
     assert trainer(data, config, settings=EXACT).how.endswith("whole steps recorded as CUDA graphs and replayed")
-    assert "6,000 tokens a step" in trainer(data, config, settings=EXACT).how
+    assert "6,000 tokens per step" in trainer(data, config, settings=EXACT).how
     slow = trainer(data, replace(config, cuda_graphs=False), settings=EXACT)
     assert slow.how.endswith("no CUDA graphs because training.cuda_graphs is false")
     monkeypatch.setattr(recorded.RecordedSteps, "applies", False)

@@ -12,6 +12,7 @@ from tests.workflow.small import TINY
 from tokengt.data.manifest import Recipe
 from tokengt.data.splitting import SplitRequest
 from tokengt.training import run
+from tokengt.training.notes import data_notes
 from tokengt.training.processes import DeviceConfig, make_fabric
 from tokengt.training.request import TrainRequest
 from tokengt.training.resolve import Member, resolve
@@ -84,5 +85,5 @@ def test_numbers_that_look_like_classes_are_said_unless_somebody_chose_them(tmp_
     request = asked(0, recipe=Recipe(task="regression" if told else None))
     said: list[str] = []
     (member,) = resolve(request, store, None, tmp_path, said.append)
-    run._notes(store, member, request.recipe.task is None, said.append)
+    data_notes(store, member, request.recipe.task is None, said.append)
     assert any("a few whole numbers" in sentence for sentence in said) == (not told)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tokengt.config import from_dict, to_dict
+from tokengt.training.classes import numbered_classes
 from tokengt.training.metrics import metrics
-from tokengt.training.tasks import Task, numbered_classes
+from tokengt.training.tasks import Task
 
 NAN = float("nan")
 REGRESSION = Task("regression", ("a", "b"), None, (1.0, -2.0), (2.0, 0.5))

@@ -16,8 +16,8 @@ from tokengt.data.prepare import prepare
 from tokengt.inference import load
 from tokengt.interop.descriptors import DESCRIPTORS, MORGAN_BITS, feature_names, is_feature
 from tokengt.interop.molecules import MoleculePolicy, pack_molecules
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.heads import HeadDescriptors, TokenDescriptors
-from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training.spec import Descriptors
 from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.explaining import explain

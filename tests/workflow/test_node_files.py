@@ -12,9 +12,9 @@ import tokengt
 from tokengt import NodeFiles, TrainOptions
 from tokengt.cli import main
 from tokengt.presets import NODES, NODES_EXACT
-from tokengt.training import resolve as resolving
+from tokengt.training import origin
+from tokengt.training.origin import chosen_preset
 from tokengt.training.request import TrainRequest
-from tokengt.training.resolve import chosen_preset
 from tokengt.training.spec import read_run
 from tokengt.workflow.describing import info
 from tokengt.workflow.explaining import explain
@@ -173,7 +173,7 @@ def test_the_model_for_nodes_is_chosen_by_itself_and_by_size(
     store = tokengt.data.store.Store.open(home / "run" / "store")
     request = TrainRequest()
     assert chosen_preset(store, request) == NODES_EXACT
-    monkeypatch.setattr(resolving, "MOST_EXACT", 50)
+    monkeypatch.setattr(origin, "MOST_EXACT", 50)
     assert chosen_preset(store, request) == NODES
     spec = read_run(home / "run")
     assert spec.model.encoder.attention.kind == "softmax"

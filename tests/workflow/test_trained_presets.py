@@ -15,8 +15,8 @@ from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
 from tokengt.inference import load
 from tokengt.interop.molecules import MoleculePolicy
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.heads import TokenDescriptors
-from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training.config import TrainingConfig
 from tokengt.training.start import Start
 from tokengt.workflow.fitting import finetune, train

@@ -6,9 +6,9 @@ from typing import Literal, get_args
 from tokengt.attention import AttentionConfig, FavorConfig, SoftmaxConfig
 from tokengt.attention.plan import SoftmaxBackend
 from tokengt.bench.shapes import Shape
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, NearOrthonormalIds, OrfIds
-from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.models.tokengt.tokens import TokensConfig
 from tokengt.presets import Ids, regression, small
 from tokengt.training.config import Precision, TrainingConfig

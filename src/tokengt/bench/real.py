@@ -30,7 +30,8 @@ from tokengt.bench.timing import Timing, interleaved
 from tokengt.data.batching import permutation
 from tokengt.data.manifest import MANIFEST
 from tokengt.data.store import Store
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.config import TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.training.parts import Part, Parts
 from tokengt.training.processes import Device, DeviceConfig, without_precision_advice
 from tokengt.training.results import METRICS, SPLIT

@@ -19,7 +19,8 @@ from tokengt.bench.padded import PaddedTokenGT
 from tokengt.bench.shapes import Sample, make_sample
 from tokengt.data.batching import epoch_steps, permutation
 from tokengt.data.facts import fact_of_all
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.config import TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.structure.facts import LaplacianVectors
 from tokengt.structure.laplacian import laplacian_fact
 from tokengt.training.loop import Trainer

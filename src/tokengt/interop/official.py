@@ -18,9 +18,10 @@ from tokengt.attention import FavorConfig, SoftmaxConfig
 from tokengt.block import EncoderConfig
 from tokengt.data._pickles import load_torch
 from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierConfig, LaplacianIds, NoIds, OrfIds, RandomIds
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.models.tokengt.tokens import TokensConfig
 
 # Every feature column has this many rows in their one table.

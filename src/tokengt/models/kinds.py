@@ -19,7 +19,7 @@ from tokengt.models.grpe import GrpeConfig
 from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig
 from tokengt.models.own import OwnConfig
 from tokengt.models.pretrained import read_model, restore
-from tokengt.models.tokengt.model import TokenGTConfig
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.two_layers import CliqueGcnConfig, MlpConfig
 
 C = TypeVar("C", bound=type[ModelConfig])

@@ -21,8 +21,9 @@ from tokengt.data.splits import random_split
 from tokengt.files import checksum, folder_lock, write_whole
 from tokengt.models.contract import Model, check_sizes
 from tokengt.models.pretrained import CONFIG, WEIGHTS, write_model
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.masking import HIDDEN, HIDING, MaskedAtoms
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.presets import PRESETS
 from tokengt.pretraining.assays import slot_table
 from tokengt.pretraining.card import card

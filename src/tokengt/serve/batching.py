@@ -20,7 +20,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tokengt.batch import FEATURE_FIELDS, GraphBatch
+from tokengt import packing
+from tokengt.batch import GraphBatch
 from tokengt.inference import Predictor
 from tokengt.workflow.questions import Answered, Question
 from tokengt.workflow.rows import refused_graphs
@@ -60,7 +61,7 @@ class Job:
     @cached_property
     def kind(self) -> tuple[object, ...]:
         """What jobs that are answered together must have in common: what is asked, and the features of the graphs."""
-        features = (getattr(self.graphs, name) for name in FEATURE_FIELDS)
+        features = (getattr(self.graphs, name) for name in packing.FEATURE_FIELDS)
         described = (None if x is None else (x.shape[1], x.is_floating_point()) for x in features)
         return (self.question.options, self.graphs.order, *described)
 

@@ -20,9 +20,10 @@ from tokengt.attention import MultiheadAttention
 from tokengt.batch import GraphBatch
 from tokengt.block import Block, EncoderConfig
 from tokengt.graph import Graph
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import IdentifierKind, identifiers_of_kind
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.models.tokengt.tokens import Tokenizer, TokensConfig
 from tokengt.theory.construction.layout import Layout
 from tokengt.theory.construction.lemma import pour_basis

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tokengt.training.scaling import Scaling
+
 
 @dataclass(frozen=True)
 class LabelTable:
@@ -76,6 +78,26 @@ class LabelTable:
         for bound in self.bounds(table) or ():
             there = there | ~torch.isnan(bound)
         return there
+
+    def wanted(
+        self, table: Float[Tensor, "rows columns"], said: Float[Tensor, "rows targets"], scaling: Scaling
+    ) -> tuple[Float[Tensor, "rows targets"], Bool[Tensor, "rows targets"]]:
+        """The scaled labels, and which of them count: a bound that the prediction ``said`` keeps to does not."""
+
+        def scaled(labels: Tensor, there: Tensor) -> Tensor:
+            return torch.where(there, scaling.learned(labels.double()), 0).to(said.dtype)
+
+        exact = self.exact(table)
+        counts = ~torch.isnan(exact)
+        wanted, bounds = scaled(exact, counts), self.bounds(table)
+        if bounds is None:
+            return wanted, counts
+        for bound, missed in zip(bounds, (torch.lt, torch.gt), strict=True):
+            there = ~torch.isnan(bound)
+            at = scaled(bound, there)
+            wanted = torch.where(there, at, wanted)
+            counts = counts | (there & missed(said.detach(), at))
+        return wanted, counts
 
     def counts(self, table: Float[Tensor, "rows columns"]) -> Int[Tensor, " rows"]:
         """How many labels each row has."""

@@ -210,7 +210,7 @@ class Trainer:
             graphs = "whole steps recorded as CUDA graphs and replayed"
         else:
             graphs = "no CUDA graphs because training.cuda_graphs is false"
-        return f"{name}: {size} a step in {precision}, {compiled}, {graphs}"
+        return f"{name}: {size} per step in {precision}, {compiled}, {graphs}"
 
     def _mine(self, pieces: list[Tensor]) -> list[Tensor]:
         return pieces[self.fabric.global_rank :: self.fabric.world_size]

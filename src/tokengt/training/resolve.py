@@ -3,18 +3,15 @@
 A store is a data set that was read, checked and packed (all its graphs in one batch), in memory or in a folder.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
-from tokengt.config import override
 from tokengt.data import manifest as manifests
-from tokengt.data.datasets import bundled
 from tokengt.data.links import read_without, with_negatives
 from tokengt.data.manifest import GRAPHS, TaskKind
 from tokengt.data.splits import Split
@@ -23,23 +20,20 @@ from tokengt.data.store import Store
 from tokengt.files import checksum
 from tokengt.interop.descriptors import feature_names
 from tokengt.interop.molecules import MoleculePolicy
-from tokengt.models.contract import Model, ModelConfig, check_sizes
-from tokengt.models.own import OwnConfig, as_model, copy_of
-from tokengt.presets import NODE_PRESETS, NODES, NODES_EXACT, PRESETS, PRETRAINED
+from tokengt.models.contract import Model, check_sizes
 from tokengt.structure.facts import with_facts
 from tokengt.training.auxiliary import auxiliary_numbers
+from tokengt.training.classes import guessed_kind, numbered_classes
 from tokengt.training.config import TrainingConfig
 from tokengt.training.links import learned_labels
-from tokengt.training.request import AUTO, DEFAULT_PRESET, TrainRequest, check_undecided
+from tokengt.training.origin import Origin, origin_of
+from tokengt.training.request import TrainRequest
 from tokengt.training.results import split_table
-from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
+from tokengt.training.spec import Descriptors, RunSpec
 from tokengt.training.start import Start
-from tokengt.training.tasks import Task, guessed_kind, hits_at, numbered_classes
+from tokengt.training.tasks import Task, hits_at
 
 Say = Callable[[str], None]
-_TRAINED = "small-pretrained"
-# Up to so many tokens, exact attention costs little.
-MOST_EXACT = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,44 +81,6 @@ class Member:
         return places if self.by_row else self.store.graphs.level_rows(self.spec.level).take(places)[0]
 
 
-@dataclass(frozen=True, eq=False)
-class Origin:
-    """Where the models of a run come from: a config, and weights to begin with or a module that is built already."""
-
-    config: ModelConfig
-    start: Start | None = None
-    module: Model | None = None
-
-    def fitted(self, store: Store, out_dim: int, settings: Mapping[str, Any]) -> ModelConfig:
-        """The config for this data, with what a person sets by hand as the last word.
-
-        A trained model keeps what its weights read, one that is built already all of it. Kinds are switched before the
-        fit: what suits the data depends on the kind.
-        """
-        if self.module is not None:
-            return self.config
-        check_undecided(self.config, settings)
-        kinds = {path: value for path, value in settings.items() if path.rpartition(".")[2] == "kind"}
-        config = override(self.config, kinds, "model")
-        fitted = config.fit(store, out_dim) if self.start is None else config.refit(store, out_dim)
-        return override(fitted, settings, "model")
-
-    def build(self, config: ModelConfig, seed: int, alone: bool) -> Model:
-        """A model with its first weights, drawn by ``seed``; a module of one's own keeps its weights if it is alone."""
-        with torch.random.fork_rng(range(torch.cuda.device_count())):
-            torch.manual_seed(seed)
-            model = self._given(seed, alone) or config.build()
-        if self.start is not None:
-            self.start.load_into(model)
-        return model
-
-    def _given(self, seed: int, alone: bool) -> Model | None:
-        """A copy of the module that was handed over; None where the config can build a fresh one and has to."""
-        if self.module is None or not (alone or isinstance(self.config, OwnConfig)):
-            return None
-        return copy_of(self.module, None if alone else seed)
-
-
 def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path, say: Say) -> list[Member]:
     """The models to train, each with its split, its task and its config, fitted to the data.
 
@@ -134,7 +90,7 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
     if wanted and not store.is_molecules:
         raise ValueError(f"the features {', '.join(wanted)} are worked out from molecules; this data has none")
     store = with_rows(store, request)
-    origin = _origin(request, store, start, out, say)
+    origin = origin_of(request, store, start, out, say)
     request = replace(request, split=request.split.for_store(store))
     splits, by_row = make_splits(store, request.split)
     beside = auxiliary_numbers(store, request.auxiliary, not request.quiet) if request.auxiliary else None
@@ -152,81 +108,6 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
 def with_rows(store: Store, request: TrainRequest) -> Store:
     """The store with all its rows: links without negatives get some to validate and test with, by the split's seed."""
     return with_negatives(store, request.split.seed) if store.manifest.level == "link" else store
-
-
-def _origin(request: TrainRequest, store: Store, start: Start | None, out: Path, say: Say) -> Origin:
-    if request.model is not None:
-        module = as_model(request.model)
-        return Origin(module.config, module=module)
-    if start is not None:
-        return Origin(start.config, start)
-    name = request.preset
-    if name == AUTO:
-        before = _chosen_before(out, request, store) if request.resume else None
-        name = before or chosen_preset(store, request)
-        if before is None and name in NODE_PRESETS:
-            say(f"all labels are those of the {store.manifest.level}s of one graph: the model is the preset {name}")
-        if before is None and name in PRETRAINED:
-            say(f"training begins with the weights of {name}, which come with the package; the preset small does not")
-    if name in PRETRAINED and not knows_molecules(store):
-        raise ValueError(
-            f"{name} knows molecules with implicit hydrogens; use the preset {DEFAULT_PRESET} for this data"
-        )
-    return _of_preset(name)
-
-
-def _of_preset(name: str) -> Origin:
-    return Origin(PRESETS[name](), Start.read(bundled(PRETRAINED[name])) if name in PRETRAINED else None)
-
-
-def preset_of(spec: RunSpec, request: TrainRequest, store: Store) -> str | None:
-    """The preset that, with the settings of this request, gives a run's model; None if there is none."""
-    if request.model is not None or request.start is not None:
-        return None
-    for name in PRESETS:
-        origin = _of_preset(name)
-        try:
-            config = origin.fitted(store, spec.task.out_dim, request.model_settings)
-        except ValueError:
-            continue  # Some setting is for other presets.
-        if (config, None if origin.start is None else origin.start.sha256) == (spec.model, spec.start):
-            return name
-    return None
-
-
-def _chosen_before(out: Path, request: TrainRequest, store: Store) -> str | None:
-    """What was chosen when the run was begun still stands; None for a run that is not begun."""
-    if not (out / RUN_FILE).is_file():
-        return None
-    spec = read_run(out)
-    if spec.start is not None:
-        return _TRAINED
-    begun = preset_of(spec, request, store)
-    return begun if begun in NODE_PRESETS else DEFAULT_PRESET
-
-
-def chosen_preset(store: Store, request: TrainRequest) -> str:
-    """What a person means who names none: a model for nodes or links of one graph, else pre-trained weights.
-
-    Those know molecules without explicit hydrogens, and the model as it is but for its head.
-    """
-    if _rows_of_one_graph(store):
-        tokens = store.graphs.num_nodes + store.graphs.num_edges // 2
-        return NODES if tokens > MOST_EXACT else NODES_EXACT
-    return _TRAINED if knows_molecules(store) and request.keeps_weights else DEFAULT_PRESET
-
-
-def _rows_of_one_graph(store: Store) -> bool:
-    """Whether all labels are of nodes or links of one graph, which is no molecule."""
-    graphs = store.graphs
-    plain = graphs.order == 2 and not graphs.hyperedges.total
-    return len(store) == 1 and store.manifest.level in ("node", "link") and plain and not store.is_molecules
-
-
-def knows_molecules(store: Store) -> bool:
-    """Whether the trained presets were trained on data of this kind."""
-    policy = policy_of(store)
-    return policy is not None and policy.hydrogens == "implicit"
 
 
 def _member(

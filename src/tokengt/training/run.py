@@ -3,7 +3,6 @@
 A fact is a table that a model needs beside its graphs, such as eigenvectors: it is computed once, before training.
 """
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,34 +14,31 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tokengt.config import to_dict
-from tokengt.data.datasets import bundled
-from tokengt.data.leaks import leaks, unseen_elements
 from tokengt.data.splits import Split
 from tokengt.data.store import Store
-from tokengt.files import file_checksum, write_whole
-from tokengt.interop.molecules import MoleculePolicy
+from tokengt.files import write_whole
 from tokengt.models.contract import Model
-from tokengt.models.pretrained import CONFIG, WEIGHTS, is_untrained_config, write_model
-from tokengt.presets import PRETRAINED
+from tokengt.models.pretrained import CONFIG, is_untrained_config, write_model
 from tokengt.training.calibrating import Seen, Told, calibrated, reliability
 from tokengt.training.calibration import Calibration, write_calibration
-from tokengt.training.card import LINEAR, censored_notes
+from tokengt.training.card import LINEAR
 from tokengt.training.floor import linear_floor
 from tokengt.training.links import LinkSteps, link_steps
 from tokengt.training.loop import Trainer
 from tokengt.training.memory import refuse_too_large
 from tokengt.training.metrics import to_numpy
+from tokengt.training.notes import data_notes, say_if_beaten
+from tokengt.training.origin import preset_of
 from tokengt.training.parts import Part, Parts, cut
 from tokengt.training.processes import shards_weights, without_precision_advice
 from tokengt.training.progress import Progress
 from tokengt.training.reliability import Reliability
 from tokengt.training.request import TrainRequest
-from tokengt.training.resolve import Member, Say, policy_of, preset_of, resolve, with_rows
+from tokengt.training.resolve import Member, Say, resolve, with_rows
 from tokengt.training.results import SPLIT, SUMMARY, Findings, split_table, write_metrics, write_results
 from tokengt.training.snapshots import State
 from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, is_first_format, read_run, write_run
 from tokengt.training.start import Start
-from tokengt.training.tasks import Task
 
 # What a run folder may hold before the run itself begins: the data made ready for it, and the table it was made from
 # if that came from memory. A config of a model that is not trained yet may lie there too.
@@ -70,7 +66,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         write_run(folder, together, [member.spec for member in members] if len(members) > 1 else ())
         if len(members) > 1:
             write_whole(folder / SPLIT, split_table(store, {member.name: member.codes for member in members}))
-    notes = _notes(store, members[0], request.recipe.task is None, say) if first else {}
+    notes = data_notes(store, members[0], request.recipe.task is None, say) if first else {}
     findings, summaries, records, parameters, seconds = [], [], [], 0, 0.0
     linear: Float[Tensor, "rows width"] | None = None
     trust = _TrustGathered(fabric, members)
@@ -93,7 +89,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         sealed = write_calibration(folder, calibration, together.fingerprint)
         write_run(folder, together, [member.spec for member in members] if len(members) > 1 else (), sealed)
         summary = write_results(folder, together, store, whole, records, parameters, summaries)
-        _say_if_beaten(together.task, summary, say)
+        say_if_beaten(together.task, summary, say)
     return seconds
 
 
@@ -226,80 +222,6 @@ def _check_same(folder: Path, spec: RunSpec, request: TrainRequest, store: Store
         )
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     raise ValueError(f"{folder} was begun with other settings: {'; '.join(changed[:3])}{more}")
-
-
-def _notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[str, Any]:
-    """What the split hides: molecules in two parts, elements never trained on; of several folds, only the first's.
-
-    ``guessed``: nobody said which kind of task it is.
-    """
-    spec, split = member.spec, member.split
-    if guessed and spec.task.kind == "regression" and _looks_like_classes(member.train_targets):
-        say("the labels are a few whole numbers, learned as numbers; if they name classes, choose the task multiclass")
-    for sentence in split.sentences():
-        say(f"split: {sentence}")
-    blank = int(torch.isnan(member.train_targets).all(1).sum())
-    if blank:
-        say(f"{blank:,} of {len(member.train_targets):,} training rows have no label and teach nothing")
-    noted = [f"Training began with the weights of {_start_name(spec.start)}."] if spec.start else []
-    if spec.molecules is not None and spec.molecules.features:
-        kinds = ", ".join(spec.molecules.features)
-        say(f"beside the graph the model is given {kinds} of each molecule")
-        noted.append(f"Beside the graph the model is given {kinds} of each molecule.")
-    if spec.auxiliary:
-        noted.append(f"It also learned to predict {', '.join(spec.auxiliary)} of each molecule, beside its targets.")
-    if spec.task.logged:
-        sentence = f"The logarithm of {', '.join(spec.task.logged)} is learned, so that relative errors count alike."
-        say(f"{sentence} (training.log_targets)")
-        noted.append(sentence)
-    missing = spec.task.unseen_classes(member.train_targets)
-    if missing:
-        shown = f"{', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}"
-        say(f"classes without a training row, which the model cannot learn: {shown}")
-        noted.append(f"Classes without a training row, which the model cannot learn: {shown}.")
-    learned = store.bounds is not None
-    censored = censored_notes({target.name: target.censored for target in store.manifest.targets}, learned)
-    far = spec.descriptors.far_off(store.graphs.graph_features) if spec.descriptors.names else ()
-    for sentence in (*censored, *far):
-        say(sentence)
-    notes = (*noted, *censored, *far)
-    if member.by_row:
-        return {"notes": notes}
-    try:
-        shared = leaks(store.graphs, split, store.each_text, policy=policy_of(store) or MoleculePolicy())
-    except ImportError:
-        # A machine that only trains may have the store but no RDKit. Graphs that colour refinement cannot tell apart
-        # are then taken for the same molecule, without a comparison of their SMILES.
-        shared = leaks(store.graphs, split)
-    for sentence in shared.sentences(store.lines, "line" if store.is_molecules else "graph"):
-        say(sentence)
-    unseen = unseen_elements(store.graphs, split) if store.is_molecules else {}
-    if unseen:
-        listed = ", ".join(f"{symbol} ({count})" for symbol, count in unseen.items())
-        say(f"elements that no training molecule has (molecules that do): {listed}")
-    return {"shared": sum(shared.counts.values()), "unseen": unseen, "notes": notes}
-
-
-def _start_name(sha256: str) -> str:
-    """Weights that come with the package by their preset, others by their checksum."""
-    for name, folder in PRETRAINED.items():
-        if file_checksum(bundled(folder) / WEIGHTS) == sha256:
-            return f"the preset {name}, which comes with tokengt"
-    return f"another model (SHA-256 {sha256[:12]}...)"
-
-
-def _looks_like_classes(targets: Float[Tensor, "rows targets"]) -> bool:
-    labels = targets[~torch.isnan(targets)]
-    return bool((labels == labels.round()).all()) and len(torch.unique(labels)) <= 20 < len(labels)
-
-
-def _say_if_beaten(task: Task, summary: Mapping[str, Any], say: Say) -> None:
-    """A warning where something that took no training is better than what was trained."""
-    ours = summary.get("test", {}).get(task.judged, math.nan)
-    for name, what in (("floor", "knowing only the training labels"), ("linear", LINEAR)):
-        theirs = summary.get(name, {}).get(task.judged, math.nan)
-        if task.is_better(theirs, ours):
-            say(f"{what} is better on the test part: {task.judged} {theirs:.4g}, this model {ours:.4g}")
 
 
 def _linear(member: Member, say: Say) -> Float[Tensor, "rows width"] | None:

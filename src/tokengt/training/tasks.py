@@ -6,17 +6,24 @@ from math import isfinite, isnan
 from typing import get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from tokengt.config import near
 from tokengt.data.manifest import TaskKind as TaskKind
+from tokengt.training.classes import (
+    balancing_weights,
+    check_classes,
+    class_shares,
+    guessed_kind,
+    numbered_classes,
+    unseen,
+)
 from tokengt.training.labels import LabelTable
 from tokengt.training.losses import REGRESSION_LOSSES, RegressionLoss
 from tokengt.training.scaling import LogTargets, Scaling, as_row, log_moments, moments
 
-_MOST_CLASSES = 10_000
 # Metrics that can choose the best epoch, by the kind of task, and whether more is better; the first is the default.
 METRICS: Mapping[TaskKind, Mapping[str, bool]] = {
     "regression": {"rmse": False, "mae": False, "r2": True, "spearman": True},
@@ -102,17 +109,7 @@ class Task:
         self._choose("loss", LOSSES[self.kind])
         if not self.names:
             raise ValueError("a task needs a target; expected one or more column names")
-        if self.kind == "multiclass":
-            if len(self.names) > 1:
-                raise ValueError(f"a multiclass task has one target, got {len(self.names)}: {', '.join(self.names)}")
-            if self.classes is None or len(self.classes) < 2:
-                raise ValueError(f"target {self.names[0]!r} has fewer than two classes; expected two or more")
-            if len(self.classes) > _MOST_CLASSES:
-                raise ValueError(
-                    f"target {self.names[0]!r} has {len(self.classes):,} classes; expected at most {_MOST_CLASSES:,}"
-                )
-        elif self.classes is not None:
-            raise ValueError(f"a {self.kind} task has no classes; use the task 'multiclass' for them")
+        check_classes(self.kind, self.names, self.classes)
         object.__setattr__(self, "mean", self.mean or (0.0,) * len(self.names))
         object.__setattr__(self, "scale", self.scale or (1.0,) * len(self.names))
         if not len(self.names) == len(self.mean) == len(self.scale):
@@ -206,6 +203,10 @@ class Task:
         return len(self.names) if self.classes is None else len(self.classes)
 
     @property
+    def _class_count(self) -> int | None:
+        return None if self.classes is None else len(self.classes)
+
+    @property
     def out_dim(self) -> int:
         """Outputs that the model's head must have: of each target as many as its loss asks for, then auxiliary ones."""
         return self._own_outputs + self.auxiliary
@@ -288,7 +289,7 @@ class Task:
         # The outputs are masked and not only the losses: 0 times an infinite gradient would be NaN.
         if self.kind == "regression":
             told = torch.where(present[:, None], self._told(output), 0)
-            wanted, counts = self._wanted(told[:, 0], table, present)
+            wanted, counts = self.table.wanted(table, told[:, 0], self.scaling)
             losses = torch.where(counts, self._loss.each(told, wanted), 0)
             return self._weighted(losses, table).sum()
         targets = self.table.exact(table)
@@ -303,26 +304,6 @@ class Task:
             losses = F.binary_cross_entropy_with_logits(output, binary, reduction="none")
             losses = torch.where(present, losses, 0)
         return self._weighted(losses, table).sum()
-
-    def _wanted(
-        self, said: Float[Tensor, "rows targets"], table: Tensor, present: Bool[Tensor, "rows targets"]
-    ) -> tuple[Float[Tensor, "rows targets"], Bool[Tensor, "rows targets"]]:
-        """The scaled labels, and which of them count: a bound that the prediction ``said`` keeps to does not."""
-
-        def scaled(labels: Tensor, there: Tensor) -> Tensor:
-            return torch.where(there, self.scaling.learned(labels.double()), 0).to(said.dtype)
-
-        exact = self.table.exact(table)
-        bounds = self.table.bounds(table)
-        if bounds is None:
-            return scaled(exact, present), present
-        wanted, counts = scaled(exact, ~torch.isnan(exact)), ~torch.isnan(exact)
-        for bound, missed in zip(bounds, (torch.lt, torch.gt), strict=True):
-            there = ~torch.isnan(bound)
-            at = scaled(bound, there)
-            wanted = torch.where(there, at, wanted)
-            counts = counts | (there & missed(said.detach(), at))
-        return wanted, counts
 
     def _weighted(self, losses: Float[Tensor, "rows columns"], table: Tensor) -> Float[Tensor, "rows columns"]:
         """Each label's loss times what its target, its class and its row count."""
@@ -369,14 +350,7 @@ class Task:
         labels = targets.detach().double()
         if self.kind == "regression":
             return labels.nanmean(0).expand(rows, -1)
-        if self.kind == "multiclass":
-            labels = _one_hot(labels, self.width)
-        counts, count = labels.nansum(0), (~torch.isnan(labels)).sum(0)
-        if self.kind == "multiclass":
-            smooth = (counts == 0).any()
-            return torch.where(smooth, (counts + 1) / (count + self.width), labels.nanmean(0)).expand(rows, -1)
-        certain = (counts == 0) | (counts == count)
-        return torch.where(certain, (counts + 1) / (count + 2), labels.nanmean(0)).expand(rows, -1)
+        return class_shares(labels, self._class_count).expand(rows, -1)
 
     def balanced(self, targets: Float[Tensor, "rows targets"]) -> tuple[float, ...]:
         """Weights of classes by which all of a target count alike in these training labels; 1 on average.
@@ -386,54 +360,14 @@ class Task:
         """
         if self.kind == "regression":
             raise ValueError("training.balance lets classes count alike; this task predicts numbers")
-        columns = (
-            _one_hot(targets, self.width).T if self.kind == "multiclass" else torch.cat([1 - targets, targets], 1).T
-        )
-        counts = torch.stack([column.nansum() for column in columns]).double()
-        of_target = counts.view(-1, 1).sum(0) if self.kind == "multiclass" else counts.view(2, -1).sum(0).repeat(2)
-        classes = self.width if self.kind == "multiclass" else 2
-        return tuple((of_target / (classes * counts.clamp(min=1))).tolist())
+        return balancing_weights(targets, self._class_count)
 
     def unseen_classes(self, targets: Float[Tensor, "rows targets"]) -> list[str]:
         """Classes that none of these labels has."""
-        if self.classes is None:
-            return []
-        seen = set(targets[~torch.isnan(targets)].long().tolist())
-        return [name for place, name in enumerate(self.classes) if place not in seen]
+        return [] if self.classes is None else unseen(targets, self.classes)
 
 
 def hits_at(metric: str) -> int | None:
     """The k of hits@k; None for any other metric."""
     number = metric.removeprefix(HITS)
     return int(number) if metric.startswith(HITS) and number.isdecimal() and int(number) > 0 else None
-
-
-def numbered_classes(targets: Float[Tensor, "rows targets"], name: str = "target") -> tuple[str, ...]:
-    """Names "0", "1", ... for labels that are whole numbers; give it all rows, so that no part holds a new class."""
-    labels = targets[~torch.isnan(targets)]
-    wrong = labels[(labels != labels.floor()) | (labels < 0) | torch.isinf(labels)]
-    if len(wrong):
-        raise ValueError(f"target {name!r} holds {float(wrong[0]):g}; expected whole numbers from 0 for multiclass")
-    highest = int(labels.max()) if len(labels) else -1
-    if highest >= _MOST_CLASSES:
-        raise ValueError(
-            f"target {name!r} holds {highest}; expected at most {_MOST_CLASSES:,} classes, numbered from 0"
-        )
-    return tuple(str(place) for place in range(highest + 1))
-
-
-def guessed_kind(targets: Float[Tensor, "rows targets"], classes: Sequence[str] | None) -> TaskKind:
-    """Multiclass when there are classes, binary when all labels are 0 or 1, else regression; give it all rows."""
-    if classes is not None:
-        return "multiclass"
-    return "binary" if _only_bits(targets) else "regression"
-
-
-def _only_bits(targets: Tensor) -> bool:
-    return bool((torch.isnan(targets) | (targets == 0) | (targets == 1)).all())
-
-
-def _one_hot(labels: Float[Tensor, "rows 1"], classes: int) -> Float[Tensor, "rows {classes}"]:
-    """NaN in the whole row where the label is missing."""
-    hits: Bool[Tensor, "rows classes"] = labels == torch.arange(classes, device=labels.device)
-    return torch.where(torch.isnan(labels), torch.nan, hits.to(labels.dtype))

@@ -21,9 +21,10 @@ from tokengt.explain.page.packing import pack_maps
 from tokengt.explain.page.render import EXPLANATION, SUMMARY, render
 from tokengt.graph import Graph
 from tokengt.models.message_passing.model import GinConfig
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.heads import HeadConfig
 from tokengt.models.tokengt.identifiers import OrfIds
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.models.tokengt.tokens import TokensConfig
 
 HOSTILE = '</script><script>window.hit=1</script><img src=x onerror="window.hit=1">&amp;{{script}}\'"'

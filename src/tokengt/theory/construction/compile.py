@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from tokengt.block import Block, EncoderConfig
 from tokengt.models.features import FeatureSpec
+from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.guard import Domain
 from tokengt.models.tokengt.heads import Head, HeadConfig
 from tokengt.models.tokengt.identifiers import OrfIds
-from tokengt.models.tokengt.model import TokenGT, TokenGTConfig
+from tokengt.models.tokengt.model import TokenGT
 from tokengt.models.tokengt.tokens import Tokenizer, TokensConfig
 from tokengt.theory.construction.gates import (
     Activation,
