@@ -417,6 +417,9 @@ def test_graphs_that_a_model_refuses_are_found_among_several_chunks(predictor: P
     chunks = [graph_chunk(n, graphs.select(range(7 * n, 7 * n + 7)), np.arange(7), [], "graph") for n in range(2)]
     answers = replace(question, ask=ask).answers_together(predictor, chunks)
     assert asked == [14, 7, 7]
+    asked.clear()
+    replace(question, ask=ask, level="link").answers_together(predictor, chunks)
+    assert asked == [7, 7], "links of several batches are not joined"
     assert all(np.isfinite(each.values).all() for each, _ in answers)
 
 

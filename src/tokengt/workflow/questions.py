@@ -65,7 +65,8 @@ class Question:
     def answers_together(self, predictor: Predictor, chunks: Sequence[Chunk]) -> list[tuple[Answers, Counts]]:
         """:meth:`answers` of several chunks, whose graphs the model is asked about at once."""
         graphs = [chunk.graphs for chunk in chunks if chunk.graphs is not None]
-        if len(graphs) < 2:
+        # Batches that are joined lose the links that are asked about.
+        if len(graphs) < 2 or self.level == "link":
             return [self.answers(predictor, chunk) for chunk in chunks]
         try:
             found = self.ask(GraphBatch.joined(graphs))
