@@ -23,7 +23,7 @@ def test_a_compiled_run_is_as_any_other(tmp_path: Path) -> None:
         arguments = ("train", molecules, "--target", "y", "--preset", "small", "--out", tmp_path / name)
         succeeded(tokengt(*arguments, *settings(wishes)))
         succeeded(tokengt(*arguments, *settings(wishes), "--resume"))
-        succeeded(tokengt("predict", tmp_path / name, bundled("new_molecules.csv"), "--out", tmp_path / "out.csv"))
+        succeeded(tokengt("predict", tmp_path / name, bundled("new_molecules.csv"), "--out", tmp_path / f"{name}.csv"))
         records = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         losses[name] = [json.loads(record)["train_loss"] for record in records]
     assert losses["compiled"] == pytest.approx(losses["plain"], rel=1e-4)
