@@ -46,7 +46,8 @@ from tokengt.workflow.stores import store_source
 # Endings of files that are no CSV: whoever asks for one would open something else than it says.
 _OTHER_ENDINGS = (".gz", ".json", ".npz", ".parquet", ".pt", ".sdf", ".smi", ".tsv", ".xls", ".xlsx", ".xz", ".zip")
 # A GPU is asked about so many chunks at once. What it waits for is its host, which has as much to launch for the
-# eigenvectors of one chunk as for those of several: 40 ms per 2,048 molecules on an H200, where the arithmetic takes 5.
+# eigenvectors of one batch of any size: 40 ms per 2,048 molecules on an H200, where the arithmetic takes 5. How much
+# faster it is for it could not be told from the difference between hosts (results/LOG.md).
 _CHUNKS_ON_A_GPU = 4
 # Parts of another version, which a killed call may have left, are not mixed with ours.
 _PARTS_VERSION = 1
