@@ -19,7 +19,7 @@ from tokengt.batch import GraphBatch
 from tokengt.graph import Graph
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.structure.dense import eigh_by_size
-from tokengt.structure.laplacian import laplacian_eigenvectors
+from tokengt.structure.laplacian import laplacian_eigenvectors, spectrum_with_limit
 
 
 def spectrum_of(graph: Graph, count: int, which: str = "lowest") -> tuple[np.ndarray, np.ndarray]:
@@ -162,6 +162,28 @@ def test_a_batch_equals_its_graphs_one_at_a_time(which: str) -> None:
         values, vectors = spectrum_of(graph, 6, which)
         np.testing.assert_allclose(spectrum.values[place], values, atol=1e-12)
         np.testing.assert_allclose(spectrum.vectors[start:stop], vectors, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 4, 16, 40])
+def test_filling_graphs_up_to_one_size_changes_nothing(count: int) -> None:
+    # As on a GPU; among them graphs without edges, of exactly the sizes they are filled up to, and larger ones.
+    odd = [graph_of([], 1), graph_of([], 5), path(16), cycle(17), star(31), path(32), cycle(40)]
+    batch = GraphBatch.collate([*odd, *thousand_graphs()[::9]])
+    plain, filled = (spectrum_with_limit(batch, count, "lowest", 1000, filled=filled) for filled in (False, True))
+    np.testing.assert_allclose(filled.values, plain.values, atol=1e-12)
+    np.testing.assert_allclose(filled.vectors, plain.vectors, atol=1e-9)
+    assert filled.counts.equal(plain.counts)
+
+
+def test_filled_graphs_are_solved_in_a_few_calls() -> None:
+    batch = GraphBatch.collate([path(n) for n in (3, 40, 16, 17, 30)])
+    (groups,) = eigh_by_size(adjacency_pairs(batch), batch.nodes, torch.arange(5), filled=True)
+    assert [(group.members.tolist(), group.values.shape[1]) for group in groups] == [
+        ([0, 2], 16),
+        ([3, 4], 32),
+        ([1], 40),
+    ]
+    assert groups[0].values[0, 3:].min() > 2
 
 
 def test_chunks_change_nothing() -> None:

@@ -1,4 +1,9 @@
-"""Eigendecompositions of many small graphs: one batched call for all graphs of one size."""
+"""Eigendecompositions of many small graphs: one batched call for all graphs of one size.
+
+A GPU has as much to launch for ten graphs as for a thousand, so that fifteen sizes cost it fifteen times the work of
+one. There small graphs can be *filled up* to the next size of :data:`FILLED`: nodes that no edge joins are added, with
+eigenvalues of their own above all others, so that the graph's own eigenpairs stay as they are and come first.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +15,16 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from tokengt.ragged import Segments
+from tokengt.ragged import Segments, to_device
 
 # Entries of the dense matrices held at a time: 128 MiB in float64.
 _MAX_ENTRIES = 2**24
 # cuSOLVER's batched solver is made for matrices up to this size; above it a CPU is faster.
 _MAX_GPU_NODES = 32
+# Above any eigenvalue of a normalised Laplacian, all of which are at most 2.
+_ABOVE = 3.0
+# The sizes to which graphs are filled up where they may be.
+FILLED = (16, _MAX_GPU_NODES)
 # LAPACK is faster on one thread for matrices up to this size, so several groups of them run side by side ...
 _MAX_ONE_THREAD_NODES = 128
 # ... unless they have fewer entries than this in all, when starting threads costs more than it saves.
@@ -24,7 +33,11 @@ _MIN_PARALLEL_ENTRIES = 2**14
 
 @dataclass(frozen=True, eq=False)
 class SizeGroup:
-    """All eigenpairs of graphs with n nodes each; ``members`` (on the CPU) says which segments they are."""
+    """All eigenpairs of graphs with n nodes each; ``members`` (on the CPU) says which segments they are.
+
+    Where graphs were filled up, n is the size to which they were; a graph of fewer nodes has its own eigenpairs first,
+    and zeros in the rows of nodes that it does not have.
+    """
 
     members: Int[Tensor, " graphs"]
     values: Float64[Tensor, "graphs n"]
@@ -36,18 +49,21 @@ def eigh_by_size(
     nodes: Segments,
     chosen: Int[Tensor, " chosen"],
     max_entries: int = _MAX_ENTRIES,
+    filled: bool = False,
 ) -> Iterator[list[SizeGroup]]:
     """Laplacian eigenpairs of the ``chosen`` segments (a CPU tensor), in groups of equal and ascending size.
 
     Each list holds what fits into ``max_entries``. ``pairs`` may hold pairs of other segments,
-    repeats, and either direction or both.
+    repeats, and either direction or both. ``filled``: graphs of at most 32 nodes are filled up to a few sizes, which
+    saves a GPU thousands of launches and costs a CPU time.
     """
-    sizes, order = torch.sort(nodes.host_lengths[chosen], stable=True)
+    own, order = torch.sort(nodes.host_lengths[chosen], stable=True)
     members = chosen[order]
+    sizes = _filled_sizes(own) if filled else own
     ends = torch.cumsum(sizes.square(), 0)
     cuts = _cuts(ends, max_entries)
     with one_thread():
-        entries = _dense_entries(pairs, nodes, members, ends - sizes.square())
+        entries = _dense_entries(pairs, nodes, members, ends - sizes.square(), sizes)
         # Sorted, the entries of each chunk lie together and are found by a binary search.
         if len(cuts) > 2:
             entries = entries.sort().values
@@ -59,7 +75,16 @@ def eigh_by_size(
         parts = torch.split_with_sizes(flat, (widths.square() * repeats).tolist())
         matrices = [part.view(-1, width, width) for part, width in zip(parts, widths.tolist(), strict=True)]
         groups = torch.split_with_sizes(members[first:last], repeats.tolist())
-        yield [SizeGroup(group, *solved) for group, solved in zip(groups, _eigh_each(matrices), strict=True)]
+        lengths = torch.split_with_sizes(own[first:last], repeats.tolist())
+        solved = _eigh_each(list(zip(matrices, lengths, strict=True)))
+        yield [SizeGroup(group, *pairs_of) for group, pairs_of in zip(groups, solved, strict=True)]
+
+
+def _filled_sizes(sizes: Int[Tensor, " graphs"]) -> Int[Tensor, " graphs"]:
+    """The sizes to which graphs of these ascending sizes are filled up; larger and empty ones stay as they are."""
+    steps = torch.tensor((0, *FILLED))
+    step = torch.bucketize(sizes, steps)
+    return torch.where(step < len(steps), steps[step.clamp(max=len(FILLED))], sizes)
 
 
 def _scatter(entries: Int[Tensor, " entries"], start: int, stop: int, whole: bool) -> Float64[Tensor, " chunk"]:
@@ -73,18 +98,18 @@ def _scatter(entries: Int[Tensor, " entries"], start: int, stop: int, whole: boo
 
 
 def _eigh_each(
-    adjacencies: list[Float64[Tensor, "_ _ _"]],
+    adjacencies: list[tuple[Float64[Tensor, "_ _ _"], Int[Tensor, " _"]]],
 ) -> list[tuple[Float64[Tensor, "_ _"], Float64[Tensor, "_ _ _"]]]:
-    """Eigenpairs of every group; sizes ascend.
+    """Eigenpairs of every group, whose matrices come with how many nodes each graph has; sizes ascend.
 
     LAPACK on several threads is many times slower than on one for small matrices, so on a CPU each of those
     groups has one thread and the groups run side by side.
     """
     threads = torch.get_num_threads()
-    small = [part for part in adjacencies if part.shape[1] <= _MAX_ONE_THREAD_NODES]
-    entries = sum(part.numel() for part in small)
+    small = [group for group in adjacencies if group[0].shape[1] <= _MAX_ONE_THREAD_NODES]
+    entries = sum(part.numel() for part, _ in small)
     with one_thread():
-        if threads == 1 or len(small) < 2 or entries < _MIN_PARALLEL_ENTRIES or small[0].is_cuda:
+        if threads == 1 or len(small) < 2 or entries < _MIN_PARALLEL_ENTRIES or small[0][0].is_cuda:
             solved = list(map(_eigh, small))
         else:
             with ThreadPoolExecutor(threads) as pool:
@@ -104,14 +129,24 @@ def one_thread() -> Iterator[None]:
 
 
 def _eigh(
-    adjacency: Float64[Tensor, "graphs n n"],
+    group: tuple[Float64[Tensor, "graphs n n"], Int[Tensor, " graphs"]],
 ) -> tuple[Float64[Tensor, "graphs n"], Float64[Tensor, "graphs n n"]]:
-    """Eigenpairs of ``I - D^{-1/2} A D^{-1/2}`` with degrees clipped at 1; overwrites ``adjacency``."""
+    """Eigenpairs of ``I - D^{-1/2} A D^{-1/2}`` with degrees clipped at 1; overwrites the matrices.
+
+    Every node that fills a graph up has an eigenvalue of its own, above those of the graph.
+    """
+    adjacency, lengths = group
     if adjacency.shape[1] > _MAX_GPU_NODES:
         adjacency = adjacency.cpu()
     scale = adjacency.sum(-1).clamp_(min=1.0).rsqrt_()
     laplacian = adjacency.mul_(-scale[:, :, None]).mul_(scale[:, None, :])
-    laplacian.diagonal(dim1=1, dim2=2).add_(1.0)
+    diagonal = laplacian.diagonal(dim1=1, dim2=2).add_(1.0)
+    size = adjacency.shape[1]
+    if int(lengths[0]) < size:
+        place = torch.arange(size)
+        # The diagonal is 1 there already.
+        filling = torch.where(place < lengths[:, None], 0.0, place + (_ABOVE - 1.0))
+        diagonal.add_(to_device(filling.to(diagonal.dtype), diagonal.device))
     values, vectors = torch.linalg.eigh(laplacian)
     return values, vectors
 
@@ -131,14 +166,15 @@ def _dense_entries(
     nodes: Segments,
     members: Int[Tensor, " chosen"],
     starts: Int[Tensor, " chosen"],
+    sizes: Int[Tensor, " chosen"],
 ) -> Int[Tensor, " entries"]:
-    """Places of both directions of every pair, when ``members`` lie one after another as dense matrices."""
-    base = torch.full((nodes.count,), -1, dtype=torch.int64)
-    base[members] = starts
+    """Places of both directions of every pair, when ``members`` lie one after another as matrices of these sizes."""
+    base, width = torch.full((nodes.count,), -1, dtype=torch.int64), torch.zeros(nodes.count, dtype=torch.int64)
+    base[members], width[members] = starts, sizes
     inside = (base >= 0).to(pairs.device)
     if len(members) < nodes.count:
         pairs = pairs[:, inside[nodes.ids[pairs[0]]]]
-    # Entry (u, v) of a graph with n nodes lies at base + u n + v; everything but v depends on u alone.
-    start, size = (base - nodes.host[:-1]).to(pairs.device), nodes.lengths
+    # Entry (u, v) of a matrix of size n lies at base + u n + v; everything but v depends on u alone.
+    start, size = (base - nodes.host[:-1]).to(pairs.device), width.to(pairs.device)
     row = start.index_select(0, nodes.ids) + nodes.positions * size.index_select(0, nodes.ids)
     return (row[pairs] + pairs.flip(0)).flatten()

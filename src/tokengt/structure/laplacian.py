@@ -26,7 +26,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
-from tokengt.ragged import Segments
+from tokengt.ragged import Segments, to_device
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.structure.components import DENSE_LIMIT, large_graph_spectrum
 from tokengt.structure.dense import SizeGroup, eigh_by_size, one_thread
@@ -59,11 +59,16 @@ def laplacian_eigenvectors(batch: GraphBatch, count: int, which: Which = "lowest
     Warns:
         UserWarning: an eigenspace of a large graph is too large to compute whole, so its basis is not canonical.
     """
-    return spectrum_with_limit(batch, count, which, DENSE_LIMIT)
+    return spectrum_with_limit(batch, count, which, DENSE_LIMIT, filled=batch.device.type == "cuda")
 
 
-def spectrum_with_limit(batch: GraphBatch, count: int, which: Which, dense_limit: int) -> LaplacianSpectrum:
-    """:func:`laplacian_eigenvectors` with the sparse path taken above ``dense_limit`` nodes."""
+def spectrum_with_limit(
+    batch: GraphBatch, count: int, which: Which, dense_limit: int, filled: bool = False
+) -> LaplacianSpectrum:
+    """:func:`laplacian_eigenvectors` with the sparse path taken above ``dense_limit`` nodes.
+
+    ``filled``: small graphs are filled up to a few sizes (:mod:`tokengt.structure.dense`).
+    """
     if count < 1:
         raise ValueError(f"count is {count}; expected at least one eigenvector")
     if which not in ("lowest", "both_ends"):
@@ -74,7 +79,9 @@ def spectrum_with_limit(batch: GraphBatch, count: int, which: Which, dense_limit
         vectors = torch.zeros(nodes.total, count, dtype=torch.float64, device=batch.device)
         values = torch.zeros(nodes.count, count, dtype=torch.float64, device=batch.device)
     small = nodes.host_lengths <= dense_limit
-    for chunk in eigh_by_size(pairs, nodes, torch.nonzero(small).flatten()):
+    # What fills a graph up would be the upper end of its spectrum.
+    filled = filled and not both_ends
+    for chunk in eigh_by_size(pairs, nodes, torch.nonzero(small).flatten(), filled=filled):
         # Graphs of similar size and of one device are treated together, because they are padded to the largest of them.
         for _, alike in groupby(chunk, key=lambda g: (g.values.device.type, g.values.shape[1].bit_length())):
             _write_canonical(list(alike), nodes, both_ends, vectors, values)
@@ -103,6 +110,22 @@ def _write_canonical(
         chosen = canonical_columns([(group.values, group.vectors) for group in groups], ends)
         for group, (lowest, columns) in zip(groups, chosen, strict=True):
             _, n, width = columns.shape
-            rows = nodes.host[group.members][:, None] + torch.arange(n)
-            vectors[rows.flatten().to(device), :width] = columns.flatten(0, 1).to(device)
+            rows, lengths = nodes.host[group.members][:, None] + torch.arange(n), nodes.host_lengths[group.members]
+            if int(lengths.min()) < n:
+                lowest, columns, rows = _without_filling(lowest, columns, rows, lengths)
+            vectors[rows.flatten().to(device), :width] = columns.flatten(0, -2).to(device)
             values[group.members.to(device), :width] = lowest.to(device)
+
+
+def _without_filling(
+    values: Float64[Tensor, "graphs k"],
+    columns: Float64[Tensor, "graphs n k"],
+    rows: Int[Tensor, "graphs n"],
+    lengths: Int[Tensor, " graphs"],
+) -> tuple[Float64[Tensor, "graphs k"], Float64[Tensor, "rows k"], Int[Tensor, " rows"]]:
+    """The eigenpairs of graphs that were filled up, without those of what filled them, and without its rows."""
+    device, (_, n, width) = columns.device, columns.shape
+    foreign = to_device(torch.arange(width) >= lengths[:, None], device)
+    inside = (torch.arange(n) < lengths[:, None]).flatten().nonzero().flatten()
+    own = columns.masked_fill(foreign[:, None], 0.0).flatten(0, 1).index_select(0, to_device(inside, device))
+    return values.masked_fill(foreign, 0.0), own, rows.flatten()[inside]
