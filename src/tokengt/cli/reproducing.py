@@ -77,8 +77,9 @@ def _add_molecules(experiments: Any) -> None:
         "molecules",
         help="Table 2: TokenGT in its four forms beside its rivals, trained in the same time on one data set",
         description="Train every system for the same minutes: each of its recipes, such as learning rates, for a share "
-        "of them, and the best on the validation part for the rest. The same command goes on where a stopped one "
-        "was, and more systems and seeds can be added later. Writes table.json, and in DIR/DATASET table.md, "
+        "of them, and the best on the validation part for the rest. Further seeds repeat the recipe and the epochs of "
+        "the first one. The same command goes on where a stopped one was, and more systems and seeds can be added "
+        "later, for seeds also where only found.json is left. Writes table.json, and in DIR/DATASET table.md, "
         "curves.png, found.json and a run folder for every training.",
     )
     molecules.add_argument("--dataset", required=True, metavar="NAME", help="qm9, zinc12k, pcqm4mv2 or peptides-func")
@@ -89,9 +90,19 @@ def _add_molecules(experiments: Any) -> None:
     chosen.add_argument(
         "--ablation", action="store_true", help="TokenGT (Lap) with and without sign flips and eigenvector dropout"
     )
-    molecules.add_argument("--seeds", type=int, default=1, metavar="N", help="trainings of each system (default: 1)")
     molecules.add_argument(
-        "--minutes", type=float, default=10.0, metavar="M", help="of training for each system and seed (default: 10)"
+        "--seeds",
+        type=int,
+        default=1,
+        metavar="N",
+        help="trainings of each system; those after the first have its recipe and its epochs (default: 1)",
+    )
+    molecules.add_argument(
+        "--minutes",
+        type=float,
+        default=10.0,
+        metavar="M",
+        help="of training for each system by the clock, in its first seed (default: 10)",
     )
     molecules.add_argument(
         "--screen", type=float, default=0.1, metavar="S", help="share of them for screening a recipe (default: 0.1)"

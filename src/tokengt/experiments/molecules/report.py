@@ -1,9 +1,10 @@
 """What the trainings came to: ``found.json`` first, then the table and the picture from it.
 
-``found.json`` keeps the systems of earlier calls, so that a table can grow by one system at a time.
+``found.json`` keeps the systems and seeds of earlier calls, so that a table can grow by one of them at a time. What is
+told of a system besides its errors, such as its speed, is that of its first seed: further ones may have been trained
+beside fewer others.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 from tokengt.experiments.molecules.datasets import Benchmark
 from tokengt.experiments.molecules.picture import plot_learning
 from tokengt.experiments.molecules.plan import Job, Plan
+from tokengt.experiments.molecules.reading import FOUND, read_json
 from tokengt.experiments.molecules.systems import SYSTEMS, TableSystem
 from tokengt.experiments.tables import (
     TableRow,
     device_name,
+    distinct,
     markdown,
     mean_and_std,
     source_commit,
@@ -25,7 +28,7 @@ from tokengt.experiments.tables import (
 from tokengt.files import write_whole
 from tokengt.training.results import read_summary
 
-FOUND, TABLE, PICTURE = "found.json", "table.md", "curves.png"
+TABLE, PICTURE = "table.md", "curves.png"
 _NAMES = {"mae": "MAE", "rmse": "RMSE", "average_precision": "AP"}
 
 
@@ -33,10 +36,10 @@ def write_table(plan: Plan, failed: Mapping[str, str], out: Path) -> list[TableR
     """Write ``out``/table.json and, for this data set, found.json, table.md and curves.png."""
     home, benchmark = plan.home, plan.benchmark
     new = {name: _entry(plan, system, failed.get(name)) for name, system in plan.lines.items()}
-    found = {**_read(home / FOUND, {}), **new}
+    found = {**read_json(home / FOUND, {}), **new}
     write_json(home / FOUND, found)
     rows = [row for name, entry in found.items() for row in _rows(benchmark, name, entry)]
-    before = [TableRow(**row) for row in _read(out / "table.json", [])]
+    before = [TableRow(**row) for row in read_json(out / "table.json", [])]
     write_rows(out / "table.json", [row for row in before if row.dataset != benchmark.name] + rows)
     write_whole(home / TABLE, table_markdown(benchmark, found, plan.higher_is_better).encode())
     told = {name: entry for name, entry in found.items() if entry["curve"]}
@@ -45,25 +48,34 @@ def write_table(plan: Plan, failed: Mapping[str, str], out: Path) -> list[TableR
     return rows
 
 
-def _read(file: Path, default: Any) -> Any:
-    if not file.exists():
-        return default
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is no table of ours; remove it or choose another folder") from error
-
-
 def _entry(plan: Plan, system: TableSystem, failed: str | None) -> dict[str, Any]:
-    """All that is told of one system."""
-    jobs = [plan.decided(Job(system, None, True, seed)) for seed in range(plan.config.seeds)]
-    done = [(job, found) for job in jobs if job is not None and (found := plan.found(job)) is not None]
-    base = plan.lines[system.start or system.name]
+    """All that is told of one system: what was told before stays, and the seeds that are new are added."""
+    told = plan.told.get(system.name)
+    entry = dict(told.entry) if told is not None else _first(plan, system)
+    entry |= {"label": system.label, "failed": failed}
+    known = entry["seeds"]
+    jobs = [plan.decided(Job(system, None, True, seed)) for seed in range(1, plan.config.seeds) if seed not in known]
+    later = [job for job in jobs if job is not None and plan.found(job) is not None]
+    if not later:
+        return entry
+    entry["seeds"] = [*known, *(job.seed for job in later)]
+    entry["values"] = {
+        name: [*values, *(_value(plan, job, name) for job in later)] for name, values in entry["values"].items()
+    }
+    entry["validation"] = [*entry["validation"], *(plan.validated(job) for job in later)]
+    return {**entry, "later": _later(plan, entry.get("later"))}
+
+
+def _first(plan: Plan, system: TableSystem) -> dict[str, Any]:
+    """What the first seed came to; without a result where it came to nothing."""
+    job = plan.decided(Job(system, None, True))
+    found = None if job is None else plan.found(job)
+    done = [] if job is None or found is None else [(job, found)]
     recipe = done[0][0].recipe if done else None
     if done and system.start is not None:
-        before = plan.decided(Job(base, None, True))
+        before = plan.decided(Job(plan.lines[system.start], None, True))
         recipe = None if before is None else before.recipe
-    entry: dict[str, Any] = {
+    return {
         "label": system.label,
         "seeds": [job.seed for job, _ in done],
         "values": {name: [_value(plan, job, name) for job, _ in done] for name in plan.benchmark.metrics},
@@ -73,14 +85,24 @@ def _entry(plan: Plan, system: TableSystem, failed: str | None) -> dict[str, Any
         "minutes": plan.config.minutes,
         "at_once": plan.config.at_once,
         "curve": _curve(plan, *done[0]) if done else [],
-        "failed": failed,
+        "failed": None,
         "device": device_name(plan.cells.device),
         "commit": source_commit(),
+        **{
+            name: getattr(done[0][1], name) if done else None
+            for name in ("parameters", "graphs_per_s", "memory_gib", "epochs")
+        },
     }
-    for name in ("parameters", "graphs_per_s", "memory_gib", "epochs"):
-        known = [value for _, found in done if (value := getattr(found, name)) is not None]
-        entry[name] = sum(known) / len(known) if known else None
-    return entry
+
+
+def _later(plan: Plan, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Where the seeds after the first were trained, those of earlier calls included; beside how many others at most."""
+    earlier = before or {"commit": None, "device": None, "at_once": 0}
+    return {
+        "commit": distinct([earlier["commit"], source_commit()]),
+        "device": distinct([earlier["device"], device_name(plan.cells.device)]),
+        "at_once": max(earlier["at_once"], plan.config.at_once),
+    }
 
 
 def _value(plan: Plan, job: Job, metric: str) -> float | None:
@@ -104,7 +126,7 @@ def _rows(benchmark: Benchmark, name: str, entry: Mapping[str, Any]) -> list[Tab
         if not values:
             continue
         mean, std = mean_and_std(values)
-        system = SYSTEMS.get(name)
+        system, later = SYSTEMS.get(name), entry.get("later", {})
         rows.append(
             TableRow(
                 experiment="molecules",
@@ -117,8 +139,8 @@ def _rows(benchmark: Benchmark, name: str, entry: Mapping[str, Any]) -> list[Tab
                 runs=len(values),
                 parameters=None if entry["parameters"] is None else round(entry["parameters"]),
                 graphs_per_s=entry["graphs_per_s"],
-                device=entry["device"],
-                commit=entry["commit"],
+                device=distinct([entry["device"], later.get("device")]) or "",
+                commit=distinct([entry["commit"], later.get("commit")]),
                 # The paper has PCQM4Mv2 alone, and its error there says nothing about another data set.
                 paper=system.paper if system is not None and benchmark.size == "paper" else None,
                 memory_gib=entry["memory_gib"],
@@ -156,9 +178,17 @@ def _heading(benchmark: Benchmark, found: Mapping[str, Mapping[str, Any]]) -> st
     devices = ", ".join(sorted({entry["device"] for entry in found.values()}))
     return (
         f"{benchmark.name}, {benchmark.split} part: {minutes} minutes of training for each system by the clock, its "
-        f"screenings included, {at_once} at once on {devices} (speeds are those side by side); recipes were chosen on "
-        "the validation part; deviations are over seeds."
+        f"screenings included, {at_once} at once on {devices} (speeds are those side by side)"
+        f"{_of_further_seeds(found)}; recipes were chosen on the validation part; deviations are over seeds."
     )
+
+
+def _of_further_seeds(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """How the seeds after the first were trained: an entry of several without "later" is older than repeated epochs."""
+    several = [entry for entry in found.values() if len(entry["seeds"]) > 1]
+    old = [entry["label"] for entry in several if "later" not in entry]
+    said = "; further seeds have the recipe and the epochs of the first one" if len(several) > len(old) else ""
+    return said + (f"; further seeds of {', '.join(old)} have its minutes by the clock too" if old else "")
 
 
 def _line(benchmark: Benchmark, name: str, entry: Mapping[str, Any]) -> list[str]:

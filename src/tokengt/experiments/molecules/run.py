@@ -1,7 +1,8 @@
 """Train the systems of the table, some at once, each in a process of its own; then write the table.
 
 ``OUT/DATASET/cells/SYSTEM/STAGE/seed-N`` is the run folder of one training. The same call goes on where a stopped one
-was. A system that fails costs its own line alone.
+was. A system that fails costs its own line alone. Seeds can be added where only the ``found.json`` of an earlier call
+was copied to ``OUT/DATASET``.
 """
 
 from contextlib import suppress
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from tokengt.config import override
 from tokengt.experiments.cells import Say, silent
-from tokengt.experiments.molecules.plan import Job, MoleculesConfig, Plan
+from tokengt.experiments.molecules.plan import NO_FIRST, Job, Missing, MoleculesConfig, Plan
 from tokengt.experiments.molecules.processes import Training, begun
 from tokengt.experiments.molecules.report import write_table
 from tokengt.experiments.processes import as_ended, side_by_side
@@ -41,8 +42,9 @@ def _refuse_taken(home: Path) -> None:
 
 def _compute_facts(plan: Plan) -> None:
     """What the models need to know of the graphs, once for all processes; whatever fails here says so in its own."""
+    wanted = {job.system.name for job in plan.jobs()}
     for system in plan.lines.values():
-        if system.start is not None:
+        if system.start is not None or system.name not in wanted:
             continue
         asked = plan.asked(Job(system, plan.recipes(system)[0], True))
         assert asked.preset is not None
@@ -66,8 +68,9 @@ class Trainings:
         self.beside = _BESIDE
         # Whatever was begun otherwise is refused before anything is trained.
         for job in self.waiting:
-            if job.recipe is not None:
-                plan.found(job)
+            decided = plan.decided(job)
+            if decided is not None:
+                plan.found(decided)
 
     def run(self) -> dict[str, str]:
         """A sentence for every system without a result, or without some of its seeds."""
@@ -83,20 +86,29 @@ class Trainings:
             if not self.plan.needs(job) <= self.ended:
                 continue
             self.waiting.remove(job)
-            decided = self.plan.decided(job)
-            if decided is None:
+            try:
+                ready = self.plan.ready(job)
+            except Missing as missing:
                 self.ended.add(job.name)
-                self.failed.setdefault(job.system.name, _nothing_before(job))
-            elif self.plan.found(decided) is not None:
+                self._leave_out(job.system.name, str(missing))
+                continue
+            if self.plan.found(ready) is not None:
                 self.ended.add(job.name)
             else:
-                self.at_work.append(begun(self.plan, decided, self.environment))
+                self.at_work.append(begun(self.plan, ready, self.environment))
         return bool(self.waiting)
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        """What failed before stands first; a table without further seeds says that too."""
+        said = self.failed.setdefault(name, reason)
+        if reason == NO_FIRST and not said.endswith(NO_FIRST):
+            self.failed[name] = f"{said}; {NO_FIRST}"
 
     def _end(self, training: Training) -> None:
         job, benchmark = training.job, self.plan.benchmark
         self.ended.add(job.name)
-        self.beside = max(0.0, training.seconds - 60 * self.plan.minutes(job))
+        if job.epochs is None:
+            self.beside = max(0.0, training.seconds - 60 * self.plan.minutes(job))
         problem = training.problem()
         if problem is not None:
             said = f"failed: {problem}"
@@ -115,10 +127,3 @@ class Trainings:
 
     def _seconds(self, job: Job) -> float:
         return 60 * self.plan.minutes(job) + self.beside
-
-
-def _nothing_before(job: Job) -> str:
-    """Why a training cannot be begun, where what it needs came to nothing."""
-    if job.system.start is not None:
-        return f"{job.system.start}, which it goes on with, has no result"
-    return "none of its recipes has a validation metric"

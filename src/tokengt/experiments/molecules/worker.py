@@ -14,7 +14,7 @@ def order_of(plan: Plan, job: Job) -> str:
     """What a worker is told, in one line."""
     config = {name: getattr(plan.config, name) for name in plan.config.__dataclass_fields__}
     recipe = None if job.recipe is None else job.recipe.name
-    what = {"system": job.system.name, "recipe": recipe, "chosen": job.chosen, "seed": job.seed}
+    what = {"system": job.system.name, "recipe": recipe, "chosen": job.chosen, "seed": job.seed, "epochs": job.epochs}
     return json.dumps({"config": {**config, "settings": dict(plan.config.settings)}, "home": str(plan.home), **what})
 
 
@@ -26,7 +26,7 @@ def train_order(order: dict[str, Any]) -> None:
     plan = Plan(config, home, config.benchmark.opened(data, home / "store", quiet=True))
     system = plan.lines[order["system"]]
     recipe = next((each for each in plan.recipes(system) if each.name == order["recipe"]), None)
-    job = Job(system, recipe, order["chosen"], order["seed"])
+    job = Job(system, recipe, order["chosen"], order["seed"], order["epochs"])
     plan.train(job)
     run = plan.folder(job)
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
