@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import torch
 
 from tests.cli.command import here, killed_when, succeeded, tokengt
 from tests.workflow.small import molecule_csv, molecules, read_csv, train_small, write_csv
-from tokengt.batch import GraphBatch
 from tokengt.data import engines, parts, sheets
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
@@ -33,8 +31,6 @@ from tokengt.workflow.evaluating import evaluate
 from tokengt.workflow.fitting import TrainOptions
 from tokengt.workflow.pace import Pace
 from tokengt.workflow.predicting import Predicted, embed_file, predict_file
-from tokengt.workflow.questions import Answered, prediction_question
-from tokengt.workflow.rows import Workers, graph_chunk, in_groups, table_source
 
 TEXTS = molecules(40)[0]
 
@@ -373,54 +369,6 @@ def test_a_store_of_graphs_gives_the_bytes_of_its_file(level: str, tmp_path: Pat
         embed_file(own, given, tmp_path / f"{name}.csv", quiet=True)
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     assert evaluate(own, tmp_path / "store", quiet=True) == evaluate(own, source, quiet=True)
-
-
-def test_several_chunks_are_answered_at_once_as_one_by_one(
-    predictor: Predictor, tmp_path: Path, small_chunks: None
-) -> None:
-    """A GPU is asked about some chunks together; a chunk without any graph, in the midst of them, gets its reasons."""
-    texts = [TEXTS[place] if place // 7 != 1 else "C1CC" for place in range(25)]
-    source = write_csv(tmp_path / "new.csv", ("smiles",), [(text,) for text in texts])
-    rows = table_source(predictor, source, None, Workers(1, shown=False))
-    question, chunks = prediction_question(predictor), sorted(rows.chunks(()), key=lambda chunk: chunk.number)
-    assert [chunk.graphs is None for chunk in chunks] == [False, True, False, False]
-    together = question.answers_together(predictor, chunks)
-    alone = [question.answers(predictor, chunk) for chunk in chunks]
-    assert [counts for _, counts in together] == [counts for _, counts in alone]
-    for (one, _), (other, _) in zip(together, alone, strict=True):
-        np.testing.assert_allclose(one.values, other.values, rtol=1e-5, atol=1e-6)
-        assert one.reasons == other.reasons
-
-
-def test_what_is_asked_together_does_not_depend_on_what_is_ready_first(predictor: Predictor) -> None:
-    graphs = predictor.read_texts(TEXTS[:1])[0]
-    numbers = [3, 0, 9, 1, 2, 5, 4, 7, 6]  # 8 was done before.
-    chunks = [graph_chunk(number, graphs, np.arange(1), [], "graph") for number in numbers]
-    assert [[chunk.number for chunk in group] for group in in_groups(iter(chunks), 4)] == [
-        [0, 1, 2, 3],
-        [4, 5, 6, 7],
-        [9],
-    ]
-    assert [[chunk.number for chunk in group] for group in in_groups(iter(chunks), 1)] == [[n] for n in numbers]
-
-
-def test_graphs_that_a_model_refuses_are_found_among_several_chunks(predictor: Predictor, small_chunks: None) -> None:
-    question, asked = prediction_question(predictor), []
-
-    def ask(graphs: GraphBatch) -> Answered:
-        asked.append(len(graphs))
-        if len(graphs) > 7:
-            raise ValueError("graph 3: refused")
-        return question.ask(graphs)
-
-    graphs = predictor.read_texts(TEXTS[:14])[0]
-    chunks = [graph_chunk(n, graphs.select(range(7 * n, 7 * n + 7)), np.arange(7), [], "graph") for n in range(2)]
-    answers = replace(question, ask=ask).answers_together(predictor, chunks)
-    assert asked == [14, 7, 7]
-    asked.clear()
-    replace(question, ask=ask, level="link").answers_together(predictor, chunks)
-    assert asked == [7, 7], "links of several batches are not joined"
-    assert all(np.isfinite(each.values).all() for each, _ in answers)
 
 
 def test_large_graphs_of_a_store_come_fewer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

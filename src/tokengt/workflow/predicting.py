@@ -40,15 +40,11 @@ from tokengt.workflow.inputs import unlabelled_graphs
 from tokengt.workflow.node_rows import node_source
 from tokengt.workflow.pace import Pace
 from tokengt.workflow.questions import Answered, Question, prediction_question, prediction_sheet
-from tokengt.workflow.rows import Chunks, Source, Workers, graph_chunk, graph_head, in_groups, table_source
+from tokengt.workflow.rows import Chunks, Source, Workers, graph_chunk, graph_head, table_source
 from tokengt.workflow.stores import store_source
 
 # Endings of files that are no CSV: whoever asks for one would open something else than it says.
 _OTHER_ENDINGS = (".gz", ".json", ".npz", ".parquet", ".pt", ".sdf", ".smi", ".tsv", ".xls", ".xlsx", ".xz", ".zip")
-# A GPU is asked about so many chunks at once. What it waits for is its host, which has as much to launch for the
-# eigenvectors of one batch of any size: 40 ms per 2,048 molecules on an H200, where the arithmetic takes 5. How much
-# faster it is for it could not be told from the difference between hosts (results/LOG.md).
-_CHUNKS_ON_A_GPU = 4
 # Parts of another version, which a killed call may have left, are not mixed with ours.
 _PARTS_VERSION = 1
 
@@ -270,26 +266,23 @@ def _answer_all(
     pace: Pace,
     advance: Callable[[int], object],
 ) -> None:
-    on_gpu = _on_gpu(predictor)
     # The first rows take a GPU much longer than those after them: kernels are built by them.
-    starts = on_gpu
+    starts = _on_gpu(predictor)
     # Closed whatever happens: the processes that read for it end with it.
     with closing(source.chunks(frozenset(parts.done))) as chunks:
-        together = in_groups(chunks, _CHUNKS_ON_A_GPU if on_gpu else 1)
         while True:
             with pace.of("reading"):
-                some = next(together, None)
-            if some is None:
+                chunk = next(chunks, None)
+            if chunk is None:
                 break
             if starts and pace.spent["model"]:
                 pace.has_started()
                 starts = False
             with pace.of("model"):
-                answers = question.answers_together(predictor, some)
-            for chunk, (told, counts) in zip(some, answers, strict=True):
-                with pace.of("writing"):
-                    parts.put(chunk.number, told, counts)
-                advance(counts.rows)
+                answers, counts = question.answers(predictor, chunk)
+            with pace.of("writing"):
+                parts.put(chunk.number, answers, counts)
+            advance(counts.rows)
     with pace.of("writing"):
         parts.finish()
 

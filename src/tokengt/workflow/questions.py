@@ -62,24 +62,6 @@ class Question:
     def answers(self, predictor: Predictor, chunk: Chunk) -> tuple[Answers, Counts]:
         return self.told(predictor, *answered(chunk, self.ask))
 
-    def answers_together(self, predictor: Predictor, chunks: Sequence[Chunk]) -> list[tuple[Answers, Counts]]:
-        """:meth:`answers` of several chunks, whose graphs the model is asked about at once."""
-        graphs = [chunk.graphs for chunk in chunks if chunk.graphs is not None]
-        # Batches that are joined lose the links that are asked about.
-        if len(graphs) < 2 or self.level == "link":
-            return [self.answers(predictor, chunk) for chunk in chunks]
-        try:
-            found = self.ask(GraphBatch.joined(graphs))
-        except ValueError:
-            # Some graph is refused: chunk by chunk it is found, or the reason is that of the whole source.
-            return [self.answers(predictor, chunk) for chunk in chunks]
-        answers, start = [], 0
-        for chunk in chunks:
-            stop = start + (0 if chunk.graphs is None else chunk.graphs.level_rows(self.level).total)
-            answers.append(self.told(predictor, chunk, None if chunk.graphs is None else found.at(slice(start, stop))))
-            start = stop
-        return answers
-
     def told(self, predictor: Predictor, chunk: Chunk, found: Answered | None) -> tuple[Answers, Counts]:
         """All rows of a chunk with what was found for those that have a graph, or with their reasons."""
         problems = chunk.told(predictor, None if found is None else found.values, self.level)

@@ -5,7 +5,7 @@ chunks per worker are on the way, so that memory does not grow with the file. A 
 mapped from disk.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -280,22 +280,6 @@ def graph_chunk(
         dict(reasons),
         without,
     )
-
-
-def in_groups(chunks: Iterable[Chunk], size: int) -> Iterator[list[Chunk]]:
-    """Chunks in groups of ``size`` that follow each other, whichever of them is ready first.
-
-    So what is asked together does not depend on chance, and neither do the last bits of the answers. Groups of which
-    some chunks never come, because they were done before, are the last.
-    """
-    waiting: dict[int, list[Chunk]] = {}
-    for chunk in chunks:
-        group = waiting.setdefault(chunk.number // size, [])
-        group.append(chunk)
-        if len(group) == size:
-            yield sorted(waiting.pop(chunk.number // size), key=lambda each: each.number)
-    for number in sorted(waiting):
-        yield sorted(waiting[number], key=lambda each: each.number)
 
 
 def answered(chunk: Chunk, ask: Callable[[GraphBatch], engines.T]) -> tuple[Chunk, engines.T | None]:
