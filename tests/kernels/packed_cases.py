@@ -224,10 +224,30 @@ def test_masked_rows_beyond_a_tile_are_written_and_none_beside() -> None:
     assert all(tensor.isfinite().all() for tensor in (out, sums, grad))
 
 
-def test_every_element_is_written_and_none_beside() -> None:
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tiles_of_two_parts_equal_float64(dtype: torch.dtype, masked: bool) -> None:
+    """Sequences that end in the first part of a tile, at its end, in the second part, and fill the tile."""
+    heads, segments = Heads(2, 24, 9), segments_of([1, 63, 64, 65, 70, 95, 96])
+    tiles, marks = make_tiles(segments, Tiling((96,), 32)), chain_marks(segments) if masked else None
+    assert (tiles.buckets[:, 3] - tiles.buckets[:, 2]).tolist() == [7, 0]
+    qkv = rows(segments, heads, dtype)
+    weights = torch.randn(segments.total, 2, 9, device=DEVICE).to(dtype)
+    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    out, expected = tiled_attention(leaf, tiles, heads, marks=marks), reference(exact, segments, heads, marks=marks)
+    (out * weights).sum().backward()
+    (expected * weights.double()).sum().backward()
+    assert leaf.grad is not None
+    assert exact.grad is not None
+    assert_close(out, expected, segments, TOLERANCE[dtype])
+    assert_close(leaf.grad, exact.grad, segments, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("tiling", [choose_tiling(24, 9, 4), Tiling((96,), 32)], ids=str)
+def test_every_element_is_written_and_none_beside(tiling: Tiling) -> None:
     """Outputs begin as NaN, in the middle of larger tensors of NaN."""
     heads, segments = Heads(2, 24, 9), segments_of([0, 1, 17, 0, 33, 70])
-    tiles = make_tiles(segments, choose_tiling(24, 9, 4))
+    tiles = make_tiles(segments, tiling)
     qkv, seed = rows(segments, heads), torch.tensor(5, device=DEVICE)
 
     def poisoned(*shape: int) -> tuple[Tensor, Tensor]:
@@ -348,7 +368,7 @@ def test_mask_does_not_depend_on_tiles() -> None:
     heads, segments = Heads(2, 16, 16), segments_of([40, 7, 64])
     qkv, seed = rows(segments, heads), torch.tensor(9, device=DEVICE)
     results = []
-    for tiling in (Tiling(), Tiling((16, 32), 32)):
+    for tiling in (Tiling(), Tiling((16, 32), 32), Tiling((96,), 32)):
         tiles = make_tiles(segments, tiling)
         x = qkv.clone().requires_grad_()
         out, _ = packed_attention_op(x, tiles.items, tiles.buckets, seed, 2, 16, 16, 0.4)

@@ -21,7 +21,7 @@ from tokengt.kernels import support
 from tokengt.kernels import tiles as tiles_module
 from tokengt.kernels.cuts import make_cuts
 from tokengt.kernels.heads import Heads
-from tokengt.kernels.tiles import StepTiles, Tiles, Tiling, choose_tiling, make_tiles, padded_width
+from tokengt.kernels.tiles import StepTiles, Tiles, Tiling, choose_tiling, make_tiles, padded_width, tile_parts
 from tokengt.ragged import Segments
 
 CASES = ["packed_cases.py", "favor_cases.py", "rows_cases.py", "build_cases.py", "../accelerate/fast_block_cases.py"]
@@ -42,7 +42,7 @@ def test_kernels(file: str) -> None:
 
 @given(
     st.lists(st.integers(0, 200), max_size=20),
-    st.sampled_from([Tiling(), Tiling((16,), 16), Tiling((16, 32, 64), 64), Tiling((32, 64, 128), 32)]),
+    st.sampled_from([Tiling(), Tiling((16,), 16), Tiling((16, 48, 64, 96), 64), Tiling((32, 64, 128), 32)]),
 )
 def test_tiles_cover_every_row_once(lengths: list[int], tiling: Tiling) -> None:
     segments = Segments.from_lengths(torch.tensor(lengths, dtype=torch.int64))
@@ -112,7 +112,7 @@ def test_room_is_what_is_left_of_a_bucket() -> None:
     ]
 
 
-TILINGS = st.sampled_from([Tiling(), Tiling((16,), 16), Tiling((16, 32, 64), 64), Tiling((32, 64, 128), 32)])
+TILINGS = st.sampled_from([Tiling(), Tiling((16,), 16), Tiling((16, 48, 64, 96), 64), Tiling((32, 64, 128), 32)])
 
 
 @given(
@@ -190,9 +190,16 @@ def test_tiles_by_hand() -> None:
     assert tiles.buckets.device.type == "cpu"
 
 
+def test_a_tile_is_one_power_of_two_or_two() -> None:
+    assert [tile_parts(tile) for tile in (16, 24, 48, 64, 96)] == [(16, 0), (16, 8), (32, 16), (64, 0), (64, 32)]
+    with pytest.raises(AssertionError, match="112 is no sum"):
+        tile_parts(112)
+
+
 def test_tiles_fit_the_chip() -> None:
     assert [padded_width(width) for width in (1, 8, 16, 17, 24, 32, 65, 128)] == [16, 16, 16, 32, 32, 32, 128, 128]
-    assert choose_tiling(24, 24, 2) == Tiling((16, 32, 64, 128), 64)
+    assert choose_tiling(24, 24, 2) == Tiling((16, 32, 64, 96, 128), 64)
+    assert choose_tiling(64, 64, 2) == Tiling((16, 32, 64, 128), 64)
     assert choose_tiling(128, 128, 2) == Tiling((16, 32, 64), 64)
     assert choose_tiling(24, 24, 4) == Tiling((16, 32, 64), 64)
     assert choose_tiling(128, 128, 4) == Tiling((16,), 16)

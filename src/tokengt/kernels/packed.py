@@ -52,8 +52,8 @@ def _store(base, row, length, values, STRIDE: tl.constexpr, WIDTH: tl.constexpr,
 
 @triton.jit
 @no_type_check
-def _keep(seed, head, query, first, threshold, TILE: tl.constexpr):
-    """Which weights [queries, TILE keys] dropout keeps: a function of (seed, head, query row, key position) only.
+def _keep(seed, head, query, first, threshold, KEYS: tl.constexpr):
+    """Which weights [queries, KEYS keys] dropout keeps: a function of (seed, head, query row, key position) only.
 
     Philox for every weight would cost more than attention itself, about 70 integer operations each. So it draws two
     words per query (seven rounds, the fewest that pass its authors' tests), a 32-bit mixer of two products spreads them
@@ -61,12 +61,12 @@ def _keep(seed, head, query, first, threshold, TILE: tl.constexpr):
     """
     zero = query * 0
     word, other, _, _ = tl.philox(seed, query, zero + head, zero, zero, 7)
-    pair = (first // 2 + tl.arange(0, TILE // 2)).to(tl.uint32)
+    pair = (tl.arange(0, KEYS // 2) + first // 2).to(tl.uint32)
     x = word[:, None] + pair[None, :] * tl.full((), 0x9E3779B9, tl.uint32)
     x = (x ^ (x >> 16)) * tl.full((), 0x7FEB352D, tl.uint32) + other[:, None]
     x = (x ^ (x >> 15)) * tl.full((), 0x846CA68B, tl.uint32)
     x = x ^ (x >> 16)
-    bits = tl.reshape(tl.join(x & 0xFFFF, x >> 16), (TILE, TILE))
+    bits = tl.reshape(tl.join(x & 0xFFFF, x >> 16), (query.shape[0], KEYS))
     return bits.to(tl.int32) >= threshold
 
 

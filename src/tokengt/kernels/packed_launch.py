@@ -10,30 +10,37 @@ from jaxtyping import Float, Float32, Int, Int32
 from torch import Tensor
 
 from tokengt.dropout import dropout_threshold
-from tokengt.kernels import packed
+from tokengt.kernels import packed, packed_parts
 from tokengt.kernels.heads import Heads
-from tokengt.kernels.tiles import padded_width
+from tokengt.kernels.tiles import padded_width, tile_parts
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a bucket's kernel runs: warps per program, and stages in which the loop loads its rows ahead."""
+    """How a bucket's kernel runs.
+
+    Warps per program, stages in which the loop loads its rows ahead, and, in tiles of two parts, how many queries are
+    attended to the keys at a time.
+    """
 
     warps: int
     stages: int = 1
+    queries: int = 0
 
 
 # Settings by (backward, loops, tile size). Those of tiles of 32 and 64 were the fastest of 15 settings each on an H200
-# (heads of 24, bf16, dropout, 1,024 sequences); several sequences per program were tried too, and were slower. The
-# others were chosen by how many registers the sm_90 build uses and how many it spills to memory.
+# (heads of 24, bf16, dropout, 1,024 sequences), those of 96 of 5 and 6; several sequences per program were tried too,
+# and were slower. The others were chosen by how many registers the sm_90 build uses and how many it spills to memory.
 LAUNCHES: dict[tuple[bool, bool, int], Launch] = {
     (False, False, 16): Launch(1),
     (False, False, 32): Launch(1),
     (False, False, 64): Launch(4),
+    (False, False, 96): Launch(1, queries=16),
     (False, False, 128): Launch(8),
     (True, False, 16): Launch(1),
     (True, False, 32): Launch(2),
     (True, False, 64): Launch(4),
+    (True, False, 96): Launch(2, queries=32),
     (True, False, 128): Launch(8),
     (False, True, 16): Launch(1, 2),
     (False, True, 32): Launch(2, 2),
@@ -67,8 +74,8 @@ def run_forward(
     marks: Int32[Tensor, "tokens 2"] | None = None,
 ) -> None:
     """Write attention into ``out`` and its base-2 log-sum-exps into ``log_sums``, every element."""
-    kernels = (packed.forward_whole, packed.forward_looped)
-    _run(kernels, ((qkv, out, log_sums),) * 2, items, buckets, seed, marks, heads, dropout, backward=False)
+    kernels = (packed.forward_whole, packed.forward_looped, packed_parts.forward_parts)
+    _run(kernels, ((qkv, out, log_sums),) * 3, items, buckets, seed, marks, heads, dropout, backward=False)
 
 
 def run_backward(
@@ -85,14 +92,15 @@ def run_backward(
     marks: Int32[Tensor, "tokens 2"] | None = None,
 ) -> None:
     """Write the gradient of every row into ``grad_qkv``, every element."""
-    kernels = (packed.backward_whole, packed.backward_looped)
-    tensors = ((qkv, grad_out, log_sums, grad_qkv), (qkv, out, grad_out, log_sums, grad_qkv))
+    kernels = (packed.backward_whole, packed.backward_looped, packed_parts.backward_parts)
+    more = (qkv, out, grad_out, log_sums, grad_qkv)
+    tensors = ((qkv, grad_out, log_sums, grad_qkv), more, more)
     _run(kernels, tensors, items, buckets, seed, marks, heads, dropout, backward=True)
 
 
 def _run(
-    kernels: tuple[Any, Any],
-    tensors: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
+    kernels: tuple[Any, Any, Any],
+    tensors: tuple[tuple[Tensor, ...], ...],
     items: Tensor,
     buckets: Tensor,
     seed: Tensor | None,
@@ -122,7 +130,10 @@ def _run(
                 continue
             launch = choose_launch(heads, tile, backward=backward, loops=bool(loops))
             sizes = (begin, items.shape[1], len(tensors[0][0]))
-            kernels[loops][((end - begin) * heads.count,)](
-                *tensors[loops], items, seed, marks, *sizes, scale, threshold, 1 / kept,
-                **constants, TILE=tile, num_warps=launch.warps, num_stages=launch.stages,
+            first, second = tile_parts(tile)
+            kernel = 2 if second else loops
+            shape = {"FIRST": first, "SECOND": second, "QUERIES": launch.queries} if second else {"TILE": tile}
+            kernels[kernel][((end - begin) * heads.count,)](
+                *tensors[kernel], items, seed, marks, *sizes, scale, threshold, 1 / kept,
+                **constants, **shape, num_warps=launch.warps, num_stages=launch.stages,
             )  # fmt: skip

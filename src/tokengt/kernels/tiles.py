@@ -18,6 +18,8 @@ from tokengt.ragged import Segments, to_device
 
 # How many bytes of queries, keys, values and output gradients one program of the backward may hold.
 _TILE_BYTES = 96 * 2**10
+# Keys and values of at most so many columns in all leave room for tiles of two parts, which hold more at a time.
+_NARROW = 64
 # So many programs fit onto a GPU at once, so that another launch for some of them saves nothing.
 _FEW = 1024
 # A sixteenth of all sequences, or fewer, is too few for a launch of their own.
@@ -26,7 +28,10 @@ _COMPANY = 16
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tile sizes that hold a whole sequence (ascending), and the tile of the loop over anything longer."""
+    """Tile sizes that hold a whole sequence (ascending), and the tile of the loop over anything longer.
+
+    A size is a power of two, or the sum of two of them (:func:`tile_parts`); the loop's is a power of two.
+    """
 
     whole: tuple[int, ...] = (16, 32, 64, 128)
     block: int = 64
@@ -50,12 +55,23 @@ def padded_width(width: int) -> int:
     return max(16, 1 << (width - 1).bit_length())
 
 
+def tile_parts(tile: int) -> tuple[int, int]:
+    """The powers of two that a tile size is the sum of, such as 64 + 32 for 96; the second is 0 where it is one."""
+    first = 1 << (tile.bit_length() - 1)
+    second = tile - first
+    assert second & (second - 1) == 0, f"{tile} is no sum of two powers of two"
+    return first, second
+
+
 def choose_tiling(head_dim: int, value_dim: int, bytes_each: int) -> Tiling:
     """The tile sizes at these head sizes: wide heads and long types leave room for fewer rows."""
+    widths = padded_width(head_dim) + padded_width(value_dim)
     # A float32 factor is held as two parts, so it takes eight bytes.
-    row = 2 * (padded_width(head_dim) + padded_width(value_dim)) * (8 if bytes_each == 4 else bytes_each)
-    whole = tuple(tile for tile in (16, 32, 64, 128) if tile * row <= _TILE_BYTES)
-    return Tiling(whole, min(64, whole[-1]))
+    row = 2 * widths * (8 if bytes_each == 4 else bytes_each)
+    whole = [tile for tile in (16, 32, 64, 128) if tile * row <= _TILE_BYTES]
+    if whole[-1] == 128 and widths <= _NARROW:
+        whole.insert(-1, 96)
+    return Tiling(tuple(whole), min(64, whole[-1]))
 
 
 def _with_company(group: Int[Tensor, " sequences"], whole: int) -> Int[Tensor, " sequences"]:

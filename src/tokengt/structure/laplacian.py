@@ -29,7 +29,7 @@ from tokengt.batch import GraphBatch
 from tokengt.ragged import Segments, to_device
 from tokengt.structure.adjacency import adjacency_pairs
 from tokengt.structure.components import DENSE_LIMIT, large_graph_spectrum
-from tokengt.structure.dense import SizeGroup, eigh_by_size, one_thread
+from tokengt.structure.dense import FILLED, SizeGroup, eigh_by_size, one_thread
 from tokengt.structure.eigenspaces import Ends, canonical_columns
 
 Which = Literal["lowest", "both_ends"]
@@ -82,8 +82,9 @@ def spectrum_with_limit(
     # What fills a graph up would be the upper end of its spectrum.
     filled = filled and not both_ends
     for chunk in eigh_by_size(pairs, nodes, torch.nonzero(small).flatten(), filled=filled):
-        # Graphs of similar size and of one device are treated together, because they are padded to the largest of them.
-        for _, alike in groupby(chunk, key=lambda g: (g.values.device.type, g.values.shape[1].bit_length())):
+        # Graphs of one device are treated together: on a CPU those of similar size, because they are padded to the
+        # largest of them; on a GPU, where each round costs launches, those that were filled up.
+        for _, alike in groupby(chunk, key=lambda g: (g.values.device.type, _alike(g.values.shape[1], filled))):
             _write_canonical(list(alike), nodes, both_ends, vectors, values)
     for graph in torch.nonzero(~small).flatten().tolist():
         start, stop = nodes.host[graph : graph + 2].tolist()
@@ -94,6 +95,10 @@ def spectrum_with_limit(
         vectors[start:stop, :width] = columns.to(batch.device)
         values[graph, :width] = lowest.to(batch.device)
     return LaplacianSpectrum(vectors, values, nodes.lengths.clamp(max=count))
+
+
+def _alike(size: int, filled: bool) -> int:
+    return 0 if filled and size in FILLED else size.bit_length()
 
 
 def _write_canonical(
