@@ -1,4 +1,4 @@
-"""``tokengt pretrain``: molecules without a target to weights that fine-tuning begins with."""
+"""``tokengt pretrain``: molecules or other graphs without a target to weights that fine-tuning begins with."""
 
 import argparse
 from pathlib import Path
@@ -12,20 +12,26 @@ _TARGETS = "masked,descriptors,fingerprints,assays"
 def add_verbs(verbs: Any) -> None:
     verb = verbs.add_parser(
         "pretrain",
-        help="learn from molecules without a target; finetune begins with the result",
+        help="learn from molecules or other graphs without a target; finetune begins with the result",
         description="Learn from a library of molecules: guess hidden atoms, RDKit's descriptors, fingerprint bits, and "
-        "whatever was measured of them. The folder that is made is what finetune begins with.",
+        "whatever was measured of them. Or, with --targets structure, learn from graphs of any kind which rings go "
+        "through every node and how likely a random walk is back at it: labels that the graphs themselves give. The "
+        "folder that is made is what finetune begins with.",
     )
     verb.add_argument(
         "molecules",
         nargs="+",
-        metavar="MOLECULES",
+        metavar="DATA",
         help="files of molecules; names in TOKENGT_DATA (moses, pcba, fsmol, qm9, hiv, tox21; moses:100000 for some of "
-        "it); or one store that --prepare-only made",
+        "it); or one store that --prepare-only made. With --targets structure: one file, folder, store or name as "
+        "train takes it; labels are not looked at",
     )
     verb.add_argument("--out", type=Path, required=True, metavar="RUN", help="the folder to make")
     verb.add_argument(
-        "--targets", default=_TARGETS, metavar="NAMES", help=f"what to learn, with commas (default: {_TARGETS})"
+        "--targets",
+        default=_TARGETS,
+        metavar="NAMES",
+        help=f"what to learn, with commas (default: {_TARGETS}); or structure alone",
     )
     verb.add_argument(
         "--exclude",
@@ -37,7 +43,7 @@ def add_verbs(verbs: Any) -> None:
         "the test parts of the TDC ADMET group",
     )
     verb.add_argument("--preset", default="small", metavar="NAME", help="a TokenGT of tokengt presets (default: small)")
-    verb.add_argument("--epochs", metavar="N", help="passes over the molecules (default: 12)")
+    verb.add_argument("--epochs", metavar="N", help="passes over the data (default: 12; for structure by its size)")
     verb.add_argument(
         "--set",
         action="append",
@@ -54,9 +60,9 @@ def add_verbs(verbs: Any) -> None:
     )
     verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
     verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    data = verb.add_argument_group("molecules")
+    data = verb.add_argument_group("molecules (with --targets structure only --smiles and --workers)")
     data.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES (default: the one called so)")
-    data.add_argument("--max-atoms", type=int, default=100, metavar="N", help="leave larger ones out (default: 100)")
+    data.add_argument("--max-atoms", type=int, metavar="N", help="leave larger ones out (default: 100)")
     data.add_argument(
         "--describe", type=int, metavar="N", help="how many get descriptors, about 4 ms each (default: all)"
     )
@@ -109,9 +115,22 @@ def _pretrain(options: argparse.Namespace) -> int:
         device=options.device,
         **data,
     )
+    if "learned" in summary:
+        return _learned(options.out, summary)
     losses = ", ".join(f"{name} {value:.4g}" for name, value in summary["valid"].items())
     print(f"{options.out}: {summary['molecules']:,} molecules, {summary['excluded']:,} left out as excluded; {losses}")
     print(f"next: tokengt finetune {options.out} DATA --target COLUMN --out RUN")
+    return 0
+
+
+def _learned(out: Path, summary: dict[str, Any]) -> int:
+    """What was learned of the nodes of graphs, and how well."""
+    from tokengt.workflow.describing import outcome
+
+    print(f"{out}: learned {', '.join(summary['learned'])}")
+    for line in outcome(out):
+        print(line)
+    print(f"next: tokengt finetune {out} DATA --target COLUMN --out RUN")
     return 0
 
 

@@ -26,6 +26,8 @@ from tokengt.pretraining.sources import ABOVE, BELOW, UNKNOWN
 from tokengt.training.labels import LabelTable
 
 TARGETS = ("masked", "descriptors", "fingerprints", "assays")
+# What graphs of any kind say of their nodes (:mod:`tokengt.pretraining.structure`): learned alone, without molecules.
+STRUCTURE = "structure"
 
 
 @dataclass(frozen=True)

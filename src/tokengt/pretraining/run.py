@@ -27,7 +27,7 @@ from tokengt.models.tokengt.model import TokenGT
 from tokengt.presets import PRESETS
 from tokengt.pretraining.assays import slot_table
 from tokengt.pretraining.card import card
-from tokengt.pretraining.objectives import TARGETS, Layout, Objectives
+from tokengt.pretraining.objectives import STRUCTURE, TARGETS, Layout, Objectives
 from tokengt.pretraining.quantise import MISSING
 from tokengt.pretraining.store import Manifest, graph_arrays, read_arrays, read_manifest
 from tokengt.training.config import TrainingConfig
@@ -68,9 +68,12 @@ class PretrainRequest:
         if not self.targets:
             raise ValueError(f"there is nothing to learn; expected targets among {', '.join(TARGETS)}")
         for name in self.targets:
+            if name == STRUCTURE:
+                raise ValueError(f"the target {STRUCTURE} is learned alone; got {', '.join(self.targets)}")
             if name not in TARGETS:
                 raise ValueError(
-                    f"the target {name!r} is unknown{near(name, TARGETS)}; expected some of {', '.join(TARGETS)}"
+                    f"the target {name!r} is unknown{near(name, (*TARGETS, STRUCTURE))}; expected some of "
+                    f"{', '.join(TARGETS)}, or {STRUCTURE} alone"
                 )
         if self.preset not in PRESETS:
             known = [name for name, make in PRESETS.items() if isinstance(make(), TokenGTConfig)]

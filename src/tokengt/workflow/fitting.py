@@ -192,18 +192,27 @@ def finetune(run: str | Path, data: Any, out: str | Path, **wishes: Any) -> Pred
     return train(data, out, start=run, **wishes)
 
 
-def run_request(data: Any, out: Path, request: TrainRequest) -> Predictor:
-    """Open the data, resolve the request against it, train, and load what was trained."""
-    return timed_request(data, out, request)[0]
+# Makes other labels for a store that was opened; the second argument says whether a person is told how far it is.
+Relabel = Callable[[Store, bool], Store]
 
 
-def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predictor, float]:
+def run_request(data: Any, out: Path, request: TrainRequest, relabel: Relabel | None = None) -> Predictor:
+    """Open the data, resolve the request against it, train, and load what was trained.
+
+    With ``relabel``, what the opened data becomes is learned in place of its own labels, and it need not have any.
+    """
+    return timed_request(data, out, request, relabel)[0]
+
+
+def timed_request(
+    data: Any, out: Path, request: TrainRequest, relabel: Relabel | None = None
+) -> tuple[Predictor, float]:
     """:func:`run_request`, and how many seconds of it were spent in the training loop.
 
     Whatever can be refused before the data is read is refused before anything is written.
     """
     refuse_to_overwrite(out, request.resume)
-    check_wishes(data, request.recipe, request.split)
+    check_wishes(data, request.recipe, request.split, relabel is None)
     if request.resume and is_first_format(out):
         return Predictor.load(out, request.where.device, request.model), 0.0  # It is finished, or it would be refused.
     start = None
@@ -227,14 +236,16 @@ def timed_request(data: Any, out: Path, request: TrainRequest) -> tuple[Predicto
     first, quiet = fabric.is_global_zero, request.quiet
 
     def opened(shown: bool) -> Store:
-        return open_data(
+        store = open_data(
             data,
             recipe,
             out / STORE,
             workers=request.workers,
             quiet=quiet or not shown,
             max_rejected=request.max_rejected,
+            labelled=relabel is None,
         )
+        return store if relabel is None else relabel(store, shown and not quiet)
 
     say: Say = (lambda sentence: None) if quiet or not first else (lambda sentence: print(sentence, file=sys.stderr))
     with ExitStack() as held:

@@ -75,8 +75,8 @@ def is_molecule_table(data: Any, most: int) -> bool:
     return sum(1 for _ in islice(rows, most + 1)) <= most
 
 
-def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
-    """Refuse, before anything is read or written, what this data cannot be asked for.
+def check_wishes(data: Any, recipe: Recipe, split: SplitRequest, labelled: bool = True) -> None:
+    """Refuse, before anything is read or written, what this data cannot be asked for; ``labelled``: it needs a target.
 
     Raises:
         ValueError: the file does not exist, a table is to be learned without a target, or cannot be split that way.
@@ -84,7 +84,7 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
     if dataset_named(data) is not None:
         return
     if isinstance(data, NodeFiles):
-        _check_node_files(data, recipe, split)
+        _check_node_files(data, recipe, split, labelled)
         return
     first = data.train if isinstance(data, SplitFiles) else data
     path = Path(first) if isinstance(first, (str, Path)) else None
@@ -100,7 +100,7 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
         if split.kind.startswith(SCAFFOLD):
             raise ValueError(f"{path} holds graphs, and a {split.kind} split is one of molecules; split it at random")
         return
-    if not recipe.targets:
+    if labelled and not recipe.targets:
         columns = tuple(map(str, data.columns)) if path is None else open_table(path).columns
         where = "" if path is None else f"{path}: "
         raise ValueError(
@@ -111,7 +111,7 @@ def check_wishes(data: Any, recipe: Recipe, split: SplitRequest) -> None:
         raise ValueError("split is 'given', but a table gives none by itself; name its column, as in column:NAME")
 
 
-def _check_node_files(files: NodeFiles, recipe: Recipe, split: SplitRequest) -> None:
+def _check_node_files(files: NodeFiles, recipe: Recipe, split: SplitRequest, labelled: bool) -> None:
     files.check()
     columns = open_table(files.paths[0]).columns
     links = asked_level(files, recipe) == LINK
@@ -119,7 +119,7 @@ def _check_node_files(files: NodeFiles, recipe: Recipe, split: SplitRequest) -> 
         raise ValueError(
             f"the split names column {split.column!r}, and the links are the edges; give a table of pairs with it"
         )
-    if not recipe.targets and not links:
+    if labelled and not recipe.targets and not links:
         raise ValueError(
             f"{files.nodes}: there is no target to learn; name a column; the columns are {listed(columns)}"
         )
@@ -147,11 +147,13 @@ def open_data(
     quiet: bool = False,
     kept: bool = True,
     max_rejected: float = MAX_REJECTED,
+    labelled: bool = True,
 ) -> Store:
     """A store as it is, or one made in ``home`` from a file, a DataFrame or PyG graphs; that of a data set by its name.
 
     If rows could not be read, a sentence says how many, where the first stands and why; and where all of them are
-    listed, if ``home`` is ``kept``. When they are a larger share than ``max_rejected``, the data is refused.
+    listed, if ``home`` is ``kept``. When they are a larger share than ``max_rejected``, the data is refused. Graphs in
+    memory have to be ``labelled``, unless their labels are not used.
     """
     if isinstance(data, Store):
         return _chosen_targets(data, recipe)
@@ -164,7 +166,7 @@ def open_data(
     if hasattr(data, "to_csv"):
         data = _written(data.to_csv(index=False).encode(), home.with_name("data.csv"))
     if not isinstance(data, (str, Path)):
-        return _in_memory(data, recipe, shown=not quiet)
+        return _in_memory(data, recipe, not quiet, labelled)
     say_if_hidden(data, not quiet)
     dataset = dataset_named(data)
     if dataset is not None:
@@ -286,7 +288,7 @@ def _as_asked(store: Store, recipe: Recipe) -> Store:
     return replace(store, manifest=replace(store.manifest, targets=columns, task=None), targets=numbers)
 
 
-def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
+def _in_memory(data: Any, recipe: Recipe, shown: bool, has_labels: bool) -> Store:
     data = _as_list(data)
     if not isinstance(data, Sequence):
         raise ValueError(
@@ -296,7 +298,7 @@ def _in_memory(data: Any, recipe: Recipe, shown: bool) -> Store:
     say("three graphs of the same nodes are the parts train, valid and test", shown and parts)
     labelled = read_pyg_list(data, label_attribute(recipe.targets), recipe.level, parts=parts)
     _refuse_rejected(labelled)
-    if not labelled.target_names:
+    if has_labels and not labelled.target_names:
         raise ValueError(
             'no graph of the list has labels; expected an attribute y, or the name of another as target="..."'
         )
