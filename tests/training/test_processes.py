@@ -12,7 +12,7 @@ import torch
 
 from tests.cli.command import settings, succeeded, tokengt, torchrun
 from tests.workflow.small import EXACT, QUIET, molecules, train_small, write_csv
-from tokengt.training.processes import DeviceConfig, deterministic, without_precision_advice
+from tokengt.training.processes import Alone, DeviceConfig, deterministic, set_up, without_precision_advice
 
 # 50 training molecules in steps of 31 and 19: neither is a multiple of two processes.
 STEPS = {**EXACT, "training.epochs": 11, "training.batch_size": 31}
@@ -88,6 +88,19 @@ def test_a_step_in_parts_is_the_same_step(source: Path, alone: Path, parts: int)
     folder = source.with_name(f"parts-{parts}")
     train_small(source, folder, ("y", "z"), settings={**STEPS, "training.accumulate": parts})
     assert_same_losses(folder, alone)
+
+
+def test_several_processes_are_not_warned_of_streams_that_cost_them_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch advises on how Lightning wraps a model, which is for neither kind of our steps."""
+    said: list[bool] = []
+    monkeypatch.setattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", said.append)
+    layer = torch.nn.Linear(2, 1)
+    assert set_up(Alone("cpu", mixed=False), layer)(torch.ones(3, 2)).shape == (3, 1)
+    assert said == []
+    from lightning_fabric import Fabric
+
+    assert set_up(Fabric(accelerator="cpu", devices=1), layer)(torch.ones(3, 2)).shape == (3, 1)
+    assert said == [False]
 
 
 @pytest.mark.slow

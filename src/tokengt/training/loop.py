@@ -30,7 +30,7 @@ from tokengt.training.memory import settle_memory
 from tokengt.training.objective import Objective
 from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, rate_groups, set_rate
 from tokengt.training.parts import Part, Parts
-from tokengt.training.processes import Envelope, Enveloped, deterministic, shards_weights, summed
+from tokengt.training.processes import Envelope, Enveloped, deterministic, set_up, shards_weights, summed
 from tokengt.training.progress import Progress
 from tokengt.training.recorded import RecordedSteps, why_not
 from tokengt.training.snapshots import Learned, Snapshots, State
@@ -82,7 +82,7 @@ class Trainer:
         # would have freed it.
         kernels = self.model.sequence_rule() is not None and not shards_weights(fabric) and config.recompute != "always"
         self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=kernels)
-        self.forward = fabric.setup_module(Enveloped(self.fast, several=fabric.world_size > 1))
+        self.forward = set_up(fabric, Enveloped(self.fast, several=fabric.world_size > 1))
         if config.compile and self.fast is self.model:
             self.warn("training.compile does nothing for this model: it compiles the blocks of a plain Transformer")
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]

@@ -167,6 +167,18 @@ def make_fabric(where: DeviceConfig, precision: Precision) -> Any:
     return fabric
 
 
+def set_up(fabric: Any, module: nn.Module) -> nn.Module:
+    """The module as this Fabric runs it.
+
+    Lightning wraps it for DDP on a stream of its own, which recordings of steps that accumulate gradients need, and
+    PyTorch then warns once of gradients that come from another stream. Ours, recorded or not, lose nothing by it.
+    """
+    if not isinstance(fabric, Alone):
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+    wrapped: nn.Module = fabric.setup_module(module)
+    return wrapped
+
+
 @contextmanager
 def without_precision_advice() -> Iterator[None]:
     """Leave out the two messages that advise another precision of float32, and nothing else that is said inside."""
