@@ -221,12 +221,20 @@ def test_a_mean_of_epochs_is_nobodys_budget(table: Path, store: Path, tmp_path: 
     head = table_markdown(BENCHMARKS["zinc12k"], told(tmp_path), higher_is_better=False).splitlines()[0]
     assert "; further seeds of GIN have its minutes by the clock too; recipes" in head
     assert "the epochs of the first one" not in head
+    assert "not by the clock" not in head
+
+
+def test_the_heading_names_what_was_not_trained_by_the_clock(table: Path, tmp_path: Path) -> None:
+    carried(table, tmp_path, lambda found: found["gin"]["settings"].update({"training.minutes": "0"}))
+    head = table_markdown(BENCHMARKS["zinc12k"], told(tmp_path), higher_is_better=False).splitlines()[0]
+    assert "; GIN by a number of epochs and not by the clock" in head
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda found: found["gin"].update(minutes=5.0), "tells gin with 5 minutes, and 1 are asked for"),
+        (lambda found: found["gin"].update(settings={"model.dim": "99"}), "tells gin with model.dim=99, and "),
         (lambda found: found["gin"].pop("epochs"), "found.json is no table of ours"),
         (lambda found: found["gin"].update(seeds=[0, 1]), "found.json is no table of ours"),
     ],

@@ -275,11 +275,12 @@ def test_log_sums_are_those_of_the_scores() -> None:
     assert (log_sums[0] * math.log(2) - torch.cat(expected)).abs().max() < 1e-5
 
 
-def test_room_that_nothing_takes_changes_nothing() -> None:
+@pytest.mark.parametrize("tiling", [Tiling((16, 32), 32), Tiling((16, 96), 32)], ids=str)
+def test_room_that_nothing_takes_changes_nothing(tiling: Tiling) -> None:
     """Entries of length 0 in every bucket, the loop's as well."""
     heads, segments = Heads(3, 8, 8), segments_of([9, 16, 3, 1, 12, 40, 100])
-    tiles = make_tiles(segments, Tiling((16, 32), 32))
-    many, lengths = StepTiles.decide(Tiling((16, 32), 32), segments.host_lengths, 10**6), segments.host_lengths.numpy()
+    tiles = make_tiles(segments, tiling)
+    many, lengths = StepTiles.decide(tiling, segments.host_lengths, 10**6), segments.host_lengths.numpy()
     room = (many.needed(lengths[None]) + 3).tolist()
     items = torch.from_numpy(many.items(segments.host[:-1].numpy()[None], lengths[None], room)[0])
     roomy = Tiles(items.to(DEVICE), many.buckets(room))
@@ -364,14 +365,16 @@ def test_seed_decides_the_mask() -> None:
     assert not torch.equal(first, second)
 
 
-def test_mask_does_not_depend_on_tiles() -> None:
-    heads, segments = Heads(2, 16, 16), segments_of([40, 7, 64])
+@pytest.mark.parametrize("masked", [False, True])
+def test_mask_does_not_depend_on_tiles(masked: bool) -> None:
+    heads, segments = Heads(2, 16, 16), segments_of([40, 7, 64, 90])
+    marks = chain_marks(segments) if masked else None
     qkv, seed = rows(segments, heads), torch.tensor(9, device=DEVICE)
     results = []
     for tiling in (Tiling(), Tiling((16, 32), 32), Tiling((96,), 32)):
         tiles = make_tiles(segments, tiling)
         x = qkv.clone().requires_grad_()
-        out, _ = packed_attention_op(x, tiles.items, tiles.buckets, seed, 2, 16, 16, 0.4)
+        out, _ = packed_attention_op(x, tiles.items, tiles.buckets, seed, 2, 16, 16, 0.4, marks)
         out.square().sum().backward()
         assert x.grad is not None
         results.append((out.detach(), x.grad))

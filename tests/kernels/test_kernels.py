@@ -200,6 +200,7 @@ def test_tiles_fit_the_chip() -> None:
     assert [padded_width(width) for width in (1, 8, 16, 17, 24, 32, 65, 128)] == [16, 16, 16, 32, 32, 32, 128, 128]
     assert choose_tiling(24, 24, 2) == Tiling((16, 32, 64, 96, 128), 64)
     assert choose_tiling(64, 64, 2) == Tiling((16, 32, 64, 128), 64)
+    assert choose_tiling(16, 16, 4) == Tiling((16, 32, 64, 128), 64)
     assert choose_tiling(128, 128, 2) == Tiling((16, 32, 64), 64)
     assert choose_tiling(24, 24, 4) == Tiling((16, 32, 64), 64)
     assert choose_tiling(128, 128, 4) == Tiling((16,), 16)

@@ -1,6 +1,7 @@
 """What graphs say of their own nodes: the labels by hand, and a run that fine-tuning begins with."""
 
 import json
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from tests.cli.command import here, refused, succeeded
 from tests.workflow.small import QUIET, TINY, read_csv
 from tokengt import Graph, GraphBatch
+from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
 from tokengt.data.store import Store
@@ -139,6 +141,27 @@ def test_a_validation_part_that_the_data_lacks_is_made_of_whole_graphs(tmp_path:
     sizes = store.graphs.nodes.host_lengths.tolist()
     assert valid == sum(size for size, code in zip(sizes, drawn[1], strict=True) if code == 1)
     assert valid != sum(size for size, code in zip(sizes, drawn[0], strict=True) if code == 1)
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_a_file_for_each_part_is_kept_apart(parts: int, tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    texts = [f"{'C' * size}{end}" for size in range(1, 15) for end in ("O", "C1CC1", "c1ccccc1")]
+    given = {"train": texts[::2], "valid": texts[1::4], "test": texts[3::4]}
+    files = {}
+    for name, own in given.items():
+        files[name] = tmp_path / f"{name}.csv"
+        files[name].write_text("smiles\n" + "".join(f"{text}\n" for text in own))
+    data = SplitFiles(files["train"], files["valid"] if parts == 3 else None, files["test"])
+    pretrain(data, tmp_path / "run", targets="structure", settings=TINY, device="cpu", quiet=True, workers=1)
+    atoms = {name: sum(sum(map(text.upper().count, "CO")) for text in own) for name, own in given.items()}
+    found = Counter(row["part"] for row in read_csv(tmp_path / "run" / "split.csv"))
+    assert found["test"] == atoms["test"]
+    if parts == 3:
+        assert found == atoms
+    else:  # Nothing is learned from twice, and the validation part comes out of that of train.
+        assert found["valid"] > 0
+        assert found["train"] + found["valid"] == atoms["train"]
 
 
 def test_parts_of_edges_are_no_parts_of_nodes() -> None:

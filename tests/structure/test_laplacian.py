@@ -184,6 +184,10 @@ def test_filled_graphs_are_solved_in_a_few_calls() -> None:
         ([1], 40),
     ]
     assert groups[0].values[0, 3:].min() > 2
+    cut = eigh_by_size(adjacency_pairs(batch), batch.nodes, torch.arange(5), max_entries=300, filled=True)
+    alone = [group for chunk in cut for group in chunk]
+    assert [group.members.tolist() for group in alone] == [[0], [2], [3], [4], [1]]
+    np.testing.assert_allclose(alone[1].values[0], groups[0].values[1], atol=1e-12)
 
 
 def test_chunks_change_nothing() -> None:

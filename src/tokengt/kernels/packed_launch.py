@@ -29,8 +29,9 @@ class Launch:
 
 
 # Settings by (backward, loops, tile size). Those of tiles of 32 and 64 were the fastest of 15 settings each on an H200
-# (heads of 24, bf16, dropout, 1,024 sequences), those of 96 of 5 and 6; several sequences per program were tried too,
-# and were slower. The others were chosen by how many registers the sm_90 build uses and how many it spills to memory.
+# (heads of 24, bf16, dropout, 1,024 sequences); for a tile of 96 five were timed forward and six backward. Several
+# sequences per program were tried too, and were slower. The others were chosen by how many registers the sm_90 build
+# uses and how many it spills to memory.
 LAUNCHES: dict[tuple[bool, bool, int], Launch] = {
     (False, False, 16): Launch(1),
     (False, False, 32): Launch(1),
@@ -93,8 +94,8 @@ def run_backward(
 ) -> None:
     """Write the gradient of every row into ``grad_qkv``, every element."""
     kernels = (packed.backward_whole, packed.backward_looped, packed_parts.backward_parts)
-    more = (qkv, out, grad_out, log_sums, grad_qkv)
-    tensors = ((qkv, grad_out, log_sums, grad_qkv), more, more)
+    with_output = (qkv, out, grad_out, log_sums, grad_qkv)
+    tensors = ((qkv, grad_out, log_sums, grad_qkv), with_output, with_output)
     _run(kernels, tensors, items, buckets, seed, marks, heads, dropout, backward=True)
 
 

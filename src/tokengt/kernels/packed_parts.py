@@ -147,19 +147,19 @@ def backward_parts(
         delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
         log_sum = tl.load(log_sums + head.to(tl.int64) * tokens + start + row, mask=row < length, other=0.0)
         query = start.to(tl.int32) + row
-        more_k, more_v, grad_q = _block(
+        added_k, added_v, grad_q = _block(
             q, g, delta, log_sum, query, row, one, k, v, marks, length, head, seed, scale, threshold, rescale, 0,
             DROPOUT, MASKED, PRECISION,
         )  # fmt: skip
-        grad_k += more_k
-        grad_v += more_v
-        more_k, more_v, more_q = _block(
+        grad_k += added_k
+        grad_v += added_v
+        added_k, added_v, added_q = _block(
             q, g, delta, log_sum, query, row, other, k2, v2, marks, length, head, seed, scale, threshold, rescale,
             FIRST, DROPOUT, MASKED, PRECISION,
         )  # fmt: skip
-        grad_k2 += more_k
-        grad_v2 += more_v
-        grad_q = (grad_q + more_q) * (scale / LOG2E)
+        grad_k2 += added_k
+        grad_v2 += added_v
+        grad_q = (grad_q + added_q) * (scale / LOG2E)
         _store(grad_qkv + start * STRIDE + head * KEY, row, length, grad_q, STRIDE, KEY, KEY_PAD)
     base = grad_qkv + start * STRIDE
     _store(base + keys, one, length, grad_k * (scale / LOG2E), STRIDE, KEY, KEY_PAD)

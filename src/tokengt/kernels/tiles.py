@@ -18,7 +18,7 @@ from tokengt.ragged import Segments, to_device
 
 # How many bytes of queries, keys, values and output gradients one program of the backward may hold.
 _TILE_BYTES = 96 * 2**10
-# Keys and values of at most so many columns in all leave room for tiles of two parts, which hold more at a time.
+# Keys and values of at most so many columns in all, in half precision, leave room for tiles of two parts.
 _NARROW = 64
 # So many programs fit onto a GPU at once, so that another launch for some of them saves nothing.
 _FEW = 1024
@@ -69,7 +69,7 @@ def choose_tiling(head_dim: int, value_dim: int, bytes_each: int) -> Tiling:
     # A float32 factor is held as two parts, so it takes eight bytes.
     row = 2 * widths * (8 if bytes_each == 4 else bytes_each)
     whole = [tile for tile in (16, 32, 64, 128) if tile * row <= _TILE_BYTES]
-    if whole[-1] == 128 and widths <= _NARROW:
+    if whole[-1] == 128 and widths <= _NARROW and bytes_each == 2:
         whole.insert(-1, 96)
     return Tiling(tuple(whole), min(64, whole[-1]))
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tokengt.batch import GraphBatch
 from tokengt.config import override
-from tokengt.data.manifest import Manifest, TargetColumn, featurisation, policy_of
+from tokengt.data.manifest import FILE_PART, Manifest, TargetColumn, featurisation, policy_of
 from tokengt.data.progress import say
 from tokengt.data.splitting import SplitRequest, make_splits
 from tokengt.data.store import Store
@@ -111,11 +111,17 @@ def _manifest(before: Manifest, names: tuple[str, ...], rows: int, split: bool) 
         columns={
             "smiles": before.columns.get("smiles"),
             "targets": list(names),
-            "split": before.columns.get("split") if split else None,
+            "split": _column(before) if split else None,
         },
         counts={**before.counts, "rows": rows},
         files={},
     )
+
+
+def _column(before: Manifest) -> Any:
+    """Where the parts come from; those of a file for each part are of nodes now, and no longer of graphs."""
+    column = before.columns.get("split")
+    return None if column == FILE_PART else column
 
 
 def _without_features(made: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -125,7 +131,10 @@ def _without_features(made: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parts(store: Store, seed: int) -> Int8[Tensor, "nodes *splits"] | None:
-    """The part of every node: that of its graph, or its own where the data splits nodes; parts of edges are none."""
+    """The part of every node: that of its graph, or its own where the data splits nodes; parts of edges are none.
+
+    Where all that is to be learned from is one graph, its nodes are split when it is trained on.
+    """
     if store.split is None or store.manifest.level == "edge":
         return None
     if store.manifest.level == "node":

@@ -1,8 +1,9 @@
 """Eigendecompositions of many small graphs: one batched call for all graphs of one size.
 
-A GPU has as much to launch for ten graphs as for a thousand, so that fifteen sizes cost it fifteen times the work of
-one. There small graphs can be *filled up* to the next size of :data:`FILLED`: nodes that no edge joins are added, with
-eigenvalues of their own above all others, so that the graph's own eigenpairs stay as they are and come first.
+A GPU has as much to launch for ten graphs as for a thousand: 2,563 operators for 2,048 molecules of fifteen sizes, and
+1,000 where these are two. There small graphs can be *filled up* to the next size of :data:`FILLED`: nodes that no edge
+joins are added, with eigenvalues of their own above all others, so that the graph's own eigenpairs stay as they are and
+come first.
 """
 
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ def eigh_by_size(
 
     Each list holds what fits into ``max_entries``. ``pairs`` may hold pairs of other segments,
     repeats, and either direction or both. ``filled``: graphs of at most 32 nodes are filled up to a few sizes, which
-    saves a GPU thousands of launches and costs a CPU time.
+    saves a GPU launches and costs a CPU time.
     """
     own, order = torch.sort(nodes.host_lengths[chosen], stable=True)
     members = chosen[order]

@@ -98,7 +98,8 @@ def spectrum_with_limit(
 
 
 def _alike(size: int, filled: bool) -> int:
-    return 0 if filled and size in FILLED else size.bit_length()
+    """What the sizes of graphs that are treated together have in common."""
+    return -1 if filled and size in FILLED else size.bit_length()
 
 
 def _write_canonical(

@@ -172,14 +172,14 @@ class Plan:
         not here and a system goes on with it.
 
         Raises:
-            ValueError: a first seed had other minutes.
+            ValueError: a first seed had other minutes or settings.
         """
         names: set[str] = set()
         for name, told in self.told.items():
             system = self.lines[name]
             first = Job(system, None, True)
             if not self._is_finished(first):
-                self._check_minutes(system, told)
+                self._check_asked(system, told)
                 names |= {first.name, *(screen.name for screen in self.screens(system))}
             later = [Job(system, None, True, seed) for seed in told.seeds[1:]]
             names |= {job.name for job in later if not self._is_begun_with(job)}
@@ -197,7 +197,18 @@ class Plan:
     def _told_seeds(self, name: str) -> tuple[int, ...]:
         return self.told[name].seeds if name in self.told else ()
 
-    def _check_minutes(self, system: TableSystem, told: Told) -> None:
+    def settings_told(self, system: TableSystem) -> dict[str, str]:
+        """What was asked of a system beside its recipe, as found.json keeps it."""
+        return {path: str(value) for path, value in sorted(self.config.settings_of[system.name].items())}
+
+    def _check_asked(self, system: TableSystem, told: Told) -> None:
+        settings = told.entry.get("settings")
+        # Older files do not tell settings.
+        if settings is not None and settings != self.settings_told(system):
+            raise ValueError(
+                f"{self.home / FOUND} tells {system.name} with {_listed(settings)}, and "
+                f"{_listed(self.settings_told(system))} are asked for; ask for the same, or choose another folder"
+            )
         if told.minutes != self.config.minutes:
             raise ValueError(
                 f"{self.home / FOUND} tells {system.name} with {told.minutes:g} minutes, and {self.config.minutes:g} "
@@ -335,6 +346,10 @@ def _by_epochs(job: Job) -> dict[str, Any]:
     if job.epochs is None:
         return {}
     return {"training.epochs": job.epochs, "training.minutes": 0.0, "training.patience": 0}
+
+
+def _listed(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{path}={value}" for path, value in settings.items()) or "no settings"
 
 
 def _no_truth() -> Any:

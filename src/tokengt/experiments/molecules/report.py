@@ -83,6 +83,7 @@ def _first(plan: Plan, system: TableSystem) -> dict[str, Any]:
         "recipe": None if recipe is None else {"name": recipe.name, "rate": recipe.rate},
         "screened": plan.screened(system),
         "minutes": plan.config.minutes,
+        "settings": plan.settings_told(system),
         "at_once": plan.config.at_once,
         "curve": _curve(plan, *done[0]) if done else [],
         "failed": None,
@@ -179,8 +180,16 @@ def _heading(benchmark: Benchmark, found: Mapping[str, Mapping[str, Any]]) -> st
     return (
         f"{benchmark.name}, {benchmark.split} part: {minutes} minutes of training for each system by the clock, its "
         f"screenings included, {at_once} at once on {devices} (speeds are those side by side)"
-        f"{_of_further_seeds(found)}; recipes were chosen on the validation part; deviations are over seeds."
+        f"{_not_by_the_clock(found)}{_of_further_seeds(found)}; recipes were chosen on the validation part; deviations "
+        "are over seeds."
     )
+
+
+def _not_by_the_clock(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The systems that were asked for a number of epochs instead of minutes."""
+    asked = {entry["label"]: entry.get("settings") or {} for entry in found.values()}
+    labels = [name for name, settings in asked.items() if float(settings.get("training.minutes", 1)) == 0]
+    return f"; {', '.join(labels)} by a number of epochs and not by the clock" if labels else ""
 
 
 def _of_further_seeds(found: Mapping[str, Mapping[str, Any]]) -> str:
