@@ -1,4 +1,4 @@
-"""The row kernels built for an H200 by Triton's compiler, which needs no GPU: the interpreter takes what it does not.
+"""Kernels built for an H200 by Triton's compiler, which needs no GPU: the interpreter takes what it does not.
 
 ``test_kernels.py`` runs this file in a process of its own, where Triton is installed.
 """
@@ -11,17 +11,22 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from tokengt.kernels import packed_parts
 from tokengt.kernels import rows as kernels
+from tokengt.kernels.packed_launch import LAUNCHES
 
 H200 = GPUTarget("cuda", 90, 32)
-KINDS = {"rows": "i32", "threshold": "i32", "eps": "fp32", "rescale": "fp32", "ids": "*i64", "seed": "*i64"}
+NUMBERS = dict.fromkeys(("rows", "threshold", "entry", "entries", "tokens"), "i32")
+FACTORS = dict.fromkeys(("eps", "rescale", "scale"), "fp32")
+TABLES = {"ids": "*i64", "seed": "*i64", "items": "*i32", "marks": "*i32", "log_sums": "*fp32"}
+KINDS = NUMBERS | FACTORS | TABLES
 
 
-def build(kernel: Any, pointer: str, absent: tuple[str, ...], **constants: Any) -> None:
+def build(kernel: Any, pointer: str, absent: tuple[str, ...], warps: int = 4, **constants: Any) -> None:
     fixed = constants | dict.fromkeys(absent)
     signature = {name: "constexpr" if name in fixed else KINDS.get(name, pointer) for name in kernel.arg_names}
     values = {(kernel.arg_names.index(name),): value for name, value in fixed.items()}
-    built = triton.compile(ASTSource(kernel, signature, values), target=H200, options={"num_warps": 4})
+    built = triton.compile(ASTSource(kernel, signature, values), target=H200, options={"num_warps": warps})
     assert built.asm["cubin"]
 
 
@@ -43,3 +48,13 @@ def test_activate(pointer: str, absent: tuple[str, ...]) -> None:
 
 def test_sum_rows() -> None:
     build(kernels.sum_rows, "*bf16", (), WIDTH=2304, COLUMNS=128, TILE=16, PROGRAMS=6)
+
+
+@pytest.mark.parametrize("pointer", ["*bf16", "*fp16"])
+@pytest.mark.parametrize("absent", [(), ("seed",), ("marks",), ("marks", "seed")], ids=str)
+def test_attention_in_tiles_of_two_parts(pointer: str, absent: tuple[str, ...]) -> None:
+    sizes = {"HEADS": 32, "KEY": 24, "VALUE": 24, "KEY_PAD": 32, "VALUE_PAD": 32, "FIRST": 64, "SECOND": 32}
+    options = {"DROPOUT": "seed" not in absent, "MASKED": "marks" not in absent, "PRECISION": "tf32x3"}
+    for kernel, backward in ((packed_parts.forward_parts, False), (packed_parts.backward_parts, True)):
+        launch = LAUNCHES[backward, False, 96]
+        build(kernel, pointer, absent, launch.warps, QUERIES=launch.queries, **sizes, **options)
