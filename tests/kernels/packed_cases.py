@@ -5,6 +5,7 @@ its own; on a GPU it can be given to pytest directly.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -113,6 +114,27 @@ def assert_close(found: Tensor, exact: Tensor, segments: Segments, tolerance: fl
         assert float((one.double() - other).norm()) <= tolerance * max(float(other.norm()), 1.0)
 
 
+def assert_equals_float64(
+    attending: Callable[[Tensor], Tensor],
+    segments: Segments,
+    heads: Heads,
+    dtype: torch.dtype,
+    marks: Tensor | None = None,
+) -> None:
+    """Outputs and gradients on fresh rows."""
+    qkv = rows(segments, heads, dtype)
+    weights = torch.randn(segments.total, heads.count, heads.value, device=DEVICE).to(dtype)
+    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    out, expected = attending(leaf), reference(exact, segments, heads, marks=marks)
+    assert out.dtype == dtype
+    (out * weights).sum().backward()
+    (expected * weights.double()).sum().backward()
+    assert leaf.grad is not None
+    assert exact.grad is not None
+    assert_close(out, expected, segments, TOLERANCE[dtype])
+    assert_close(leaf.grad, exact.grad, segments, TOLERANCE[dtype])
+
+
 @pytest.mark.parametrize(
     ("heads", "dtype", "lengths"),
     [
@@ -129,17 +151,7 @@ def assert_close(found: Tensor, exact: Tensor, segments: Segments, tolerance: fl
 def test_output_and_gradients_equal_float64(heads: Heads, dtype: torch.dtype, lengths: list[int]) -> None:
     torch.seed()
     segments = segments_of(lengths)
-    qkv = rows(segments, heads, dtype)
-    weights = torch.randn(segments.total, heads.count, heads.value, device=DEVICE).to(dtype)
-    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
-    out, expected = attend(leaf, segments, heads), reference(exact, segments, heads)
-    assert out.dtype == dtype
-    (out * weights).sum().backward()
-    (expected * weights.double()).sum().backward()
-    assert leaf.grad is not None
-    assert exact.grad is not None
-    assert_close(out, expected, segments, TOLERANCE[dtype])
-    assert_close(leaf.grad, exact.grad, segments, TOLERANCE[dtype])
+    assert_equals_float64(lambda qkv: attend(qkv, segments, heads), segments, heads, dtype)
 
 
 @pytest.mark.parametrize(
@@ -163,17 +175,7 @@ def test_masked_output_and_gradients_equal_float64(
     if kind == "pairs":
         marks = torch.randint(12, (segments.total, 2), device=DEVICE, dtype=torch.int32)
         marks[segments.starts[segments.lengths > 0]] = -1
-    qkv = rows(segments, heads, dtype)
-    weights = torch.randn(segments.total, heads.count, heads.value, device=DEVICE).to(dtype)
-    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
-    out = attend(leaf, segments, heads, marks=marks)
-    expected = reference(exact, segments, heads, marks=marks)
-    (out * weights).sum().backward()
-    (expected * weights.double()).sum().backward()
-    assert leaf.grad is not None
-    assert exact.grad is not None
-    assert_close(out, expected, segments, TOLERANCE[dtype])
-    assert_close(leaf.grad, exact.grad, segments, TOLERANCE[dtype])
+    assert_equals_float64(lambda qkv: attend(qkv, segments, heads, marks=marks), segments, heads, dtype, marks)
 
 
 def test_where_all_rows_share_a_mark_nothing_is_masked() -> None:
@@ -231,16 +233,7 @@ def test_tiles_of_two_parts_equal_float64(dtype: torch.dtype, masked: bool) -> N
     heads, segments = Heads(2, 24, 9), segments_of([1, 63, 64, 65, 70, 95, 96])
     tiles, marks = make_tiles(segments, Tiling((96,), 32)), chain_marks(segments) if masked else None
     assert (tiles.buckets[:, 3] - tiles.buckets[:, 2]).tolist() == [7, 0]
-    qkv = rows(segments, heads, dtype)
-    weights = torch.randn(segments.total, 2, 9, device=DEVICE).to(dtype)
-    leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
-    out, expected = tiled_attention(leaf, tiles, heads, marks=marks), reference(exact, segments, heads, marks=marks)
-    (out * weights).sum().backward()
-    (expected * weights.double()).sum().backward()
-    assert leaf.grad is not None
-    assert exact.grad is not None
-    assert_close(out, expected, segments, TOLERANCE[dtype])
-    assert_close(leaf.grad, exact.grad, segments, TOLERANCE[dtype])
+    assert_equals_float64(lambda qkv: tiled_attention(qkv, tiles, heads, marks=marks), segments, heads, dtype, marks)
 
 
 @pytest.mark.parametrize("tiling", [choose_tiling(24, 9, 4), Tiling((96,), 32)], ids=str)

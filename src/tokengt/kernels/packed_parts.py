@@ -36,9 +36,8 @@ def _attend(
     DROPOUT: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Some queries of a sequence against both parts of its keys; ``one`` and ``other`` are the rows of these parts."""
-    q = _load(
-        qkv + start * HEADS * (2 * KEY + VALUE) + head * KEY, row, length, HEADS * (2 * KEY + VALUE), KEY, KEY_PAD
-    )
+    STRIDE: tl.constexpr = HEADS * (2 * KEY + VALUE)
+    q = _load(qkv + start * STRIDE + head * KEY, row, length, STRIDE, KEY, KEY_PAD)
     scores = _dot(q, tl.trans(k), PRECISION) * scale
     scores2 = _dot(q, tl.trans(k2), PRECISION) * scale
     scores = tl.where(_inside(marks, row, one, length, MASKED), scores, float("-inf"))
