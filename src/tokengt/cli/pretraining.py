@@ -60,6 +60,12 @@ def add_verbs(verbs: Any) -> None:
     )
     verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
     verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    _add_molecules(verb)
+    verb.set_defaults(run=_pretrain)
+
+
+def _add_molecules(verb: argparse.ArgumentParser) -> None:
+    """How molecules are read and described."""
     data = verb.add_argument_group("molecules (with --targets structure only --smiles and --workers)")
     data.add_argument("--smiles", metavar="COLUMN", help="the column of SMILES (default: the one called so)")
     data.add_argument("--max-atoms", type=int, metavar="N", help="leave larger ones out (default: 100)")
@@ -79,7 +85,6 @@ def add_verbs(verbs: Any) -> None:
         help="with --prepare-only: stop describing after so many and keep what there is, an even sample; the same "
         "command goes on later",
     )
-    verb.set_defaults(run=_pretrain)
 
 
 def _pretrain(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 The appendix searches layers 2 to 4, heads 1 to 4, widths 128 to 1024, dropout 0.1 or 0.5 and 64 to 100 eigenvectors
 for TokenGT, widths 64 and 1024 for message passing of 4 layers with dropout 0.5. Here a few of these are tried, stated
-below; the first is the one that is taken where nothing is searched.
+below; the first is the one that is taken where nothing is searched. Dropped input features are not the appendix's.
 """
 
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ def tokengt(
 ) -> TokenGTConfig:
     """TokenGT + Performer as the appendix describes it, 4 heads; ``residual``: + SEB, and ``basis`` says who reads.
 
-    ``features`` is the share of them that training drops: without it a few hundred nodes are learned by heart.
+    ``features`` is the share of them that training drops: without it the nodes of a small graph are learned by heart.
     """
     return TokenGTConfig(
         dim=dim,
