@@ -57,7 +57,7 @@ def test_the_table_has_the_papers_lines_and_numbers() -> None:
 
 
 def test_training_is_that_of_the_appendix() -> None:
-    training = NodesConfig().training(SYSTEMS["tokengt-lap"], "accuracy")
+    training = NodesConfig().training(SYSTEMS["tokengt-lap"], GRAPHS["chameleon"])
     assert (training.epochs, training.learning_rate, training.schedule) == (300, 1e-3, "constant")
     assert (training.weight_decay, training.warmup, training.clip, training.ema) == (0, 0, 0, 0), "plain Adam"
     assert NodesConfig().runs == 7

@@ -31,6 +31,12 @@ class NodeGraph:
         return "test (its own splits)" if self.published else "test (30 nodes of each class; 30 validate)"
 
     @property
+    def balanced(self) -> bool:
+        """Whether training lets all classes count alike, as a test of 30 nodes of each class does: what is learned from
+        may have twenty times as many of one class as of another."""
+        return not self.published
+
+    @property
     def most_runs(self) -> int | None:
         """How many splits it has; None for as many as one likes."""
         return 10 if self.published else None

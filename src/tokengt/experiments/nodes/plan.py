@@ -3,7 +3,8 @@
 A system is trained on a graph with each of its candidate models on the split and seed of run 0, for all epochs. The one
 with the best validation metric is then trained for the other runs; only its test metrics are told. Training is that of
 the paper's appendix: Adam, a rate of 1e-3 that does not change, 300 epochs of one step on the whole graph, the weights
-of the best validation epoch tested.
+of the best validation epoch tested. The appendix does not say how classes are weighed: where the split tests as many
+nodes of each class, all systems are trained with classes that count alike.
 """
 
 import time
@@ -86,8 +87,8 @@ class NodesConfig:
     def lines(self) -> list[NodeSystem]:
         return systems_named(self.systems)
 
-    def training(self, system: NodeSystem, metric: str) -> TrainingConfig:
-        """Adam on the whole graph at one rate."""
+    def training(self, system: NodeSystem, graph: NodeGraph) -> TrainingConfig:
+        """Adam on the whole graph at one rate; the same for every system of a graph."""
         return TrainingConfig(
             epochs=self.epochs,
             batch_size=1,
@@ -96,7 +97,8 @@ class NodesConfig:
             warmup=0.0,
             schedule="constant",
             clip=0.0,
-            metric=metric,
+            metric=graph.metric,
+            balance=graph.balanced,
             precision=system.precision,
             memory=self.memory,
         )
@@ -138,7 +140,7 @@ class Plan:
 
     def settings(self, pair: Pair, model: ModelConfig) -> dict[str, Any]:
         """All that a cell depends on beside its graph and its run."""
-        training = to_dict(self.config.training(pair.system, pair.graph.metric))
+        training = to_dict(self.config.training(pair.system, pair.graph))
         # How much memory there is decides whether a training runs, and not what comes out of it.
         training.pop("memory", None)
         return {"model": to_dict(model), "training": training}
@@ -181,7 +183,7 @@ class Plan:
         kept_cell(
             self.file(pair, name, run),
             self.settings(pair, model),
-            lambda: graph.trained(model, self.config.training(pair.system, pair.graph.metric), run, self.config.device),
+            lambda: graph.trained(model, self.config.training(pair.system, pair.graph), run, self.config.device),
         )
 
     def facts(self, graph: NodeGraph) -> None:
@@ -189,7 +191,7 @@ class Plan:
         opened = OpenGraph(graph)
         for system in self.config.lines:
             for model in self.candidates(Pair(graph, system)).values():
-                config = self.config.training(system, graph.metric)
+                config = self.config.training(system, graph)
                 opened.with_facts(model, config, torch.device(DeviceConfig(self.config.device).resolved))
 
 
@@ -239,8 +241,10 @@ class OpenGraph:
 
     def _trained(self, fabric: Any, model: ModelConfig, training: TrainingConfig, run: int) -> dict[str, Any]:
         (split,), _ = make_splits(self.store, self.graph.split(run))
-        task = fit_task(None, self.store, shown_targets(self.store, split, by_row=True))
-        task = replace(task, metric=self.graph.metric)
+        shown = shown_targets(self.store, split, by_row=True)
+        task = replace(fit_task(None, self.store, shown), metric=self.graph.metric)
+        if training.balance:
+            task = replace(task, class_weights=task.balanced(shown))
         fitted = model.fit(self.store, task.out_dim)
         refuse_too_large(fitted, self.store.graphs, [torch.zeros(1, dtype=torch.int64)], training, fabric.device)
         store = self.store.with_facts(fitted.facts(), progress=False)

@@ -89,10 +89,12 @@ def _heading(plan: Plan, found: Mapping[str, Mapping[str, Any]]) -> str:
     config = plan.config
     devices = distinct([run["device"] for each in found.values() for run in each["runs"]]) or "nothing yet"
     wide = f", all models {config.width} wide" if config.width else ""
+    alike = [graph.label for graph in config.graphs if graph.balanced]
+    weighed = f" All systems are trained with classes that count alike on {', '.join(alike)}." if alike else ""
     return (
         f"Nodes of one graph: test metric at the best validation epoch, mean and deviation over {config.runs} runs, "
         f"each with its own split; Adam, {config.learning_rate:g}, {config.epochs} epochs{wide}; search: "
-        f"{config.search}; on {devices}."
+        f"{config.search}; on {devices}.{weighed}"
     )
 
 
