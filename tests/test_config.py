@@ -387,7 +387,7 @@ IDENTIFIERS = st.one_of(
     st.fixed_dictionaries({"kind": st.just("laplacian"), "dim": WIDTHS, "sign_flip": st.booleans(), "dropout": RATES}),
 )
 HEADS = st.one_of(
-    st.fixed_dictionaries({"level": st.just("graph"), "readout": st.sampled_from(["token", "sum"])}),
+    st.fixed_dictionaries({"level": st.just("graph"), "readout": st.sampled_from(["token", "sum", "mean"])}),
     st.fixed_dictionaries({"level": st.just("link"), "symmetric": st.booleans(), "out_dim": WIDTHS}),
     st.fixed_dictionaries({"level": st.sampled_from(["node", "edge"]), "mlp": st.booleans()}),
     st.fixed_dictionaries({"hidden": st.lists(WIDTHS, min_size=1), "activation": st.sampled_from(["relu", "gelu"])}),

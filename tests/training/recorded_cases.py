@@ -170,6 +170,7 @@ CASES: dict[str, tuple[dict[str, Any], TokenGTConfig, Level]] = {
     "directed edges": ({}, of_level("edge", "directed"), "edge"),
     "descriptors": ({"ema": 0.9}, DESCRIBED, "graph"),
     "sums": ({}, replace(MODEL, head=HeadConfig(readout="sum")), "graph"),
+    "means": ({}, replace(MODEL, head=HeadConfig(readout="mean")), "graph"),
     "wide": ({"epochs": 2}, replace(MODEL, dim=320), "graph"),
     "wide compiled": ({"epochs": 2, "compile": True}, replace(MODEL, dim=320), "graph"),
     "structure": ({"accumulate": 2}, STRUCTURED, "graph"),

@@ -109,7 +109,7 @@ def test_a_setting_has_the_last_word_over_the_fit(tmp_path: Path) -> None:
 def test_parts_that_do_not_go_together_are_refused_and_the_remedy_works(tmp_path: Path) -> None:
     """A graph head reads the [graph] token: without it the sentence names two ways out, and both are ways out."""
     without = {"model.tokens.graph_token": "false"}
-    with pytest.raises(ValueError, match=r"set tokens\.graph_token=True or head\.readout='sum'"):
+    with pytest.raises(ValueError, match=r"set tokens\.graph_token=True or head\.readout='sum' or 'mean'"):
         resolved(molecule_store(), tmp_path, preset="small", settings=without)
     resolved(molecule_store(), tmp_path, preset="small", settings={**without, "model.head.readout": "sum"})
     resolved(molecule_store(), tmp_path, preset="small", settings={"model.tokens.graph_token": "true"})

@@ -42,7 +42,7 @@ def forward_flop(model: TokenGT, lengths: Int[Tensor, " graphs"], rows: int) -> 
 def _reads_few(model: TokenGT) -> bool:
     """Whether the last block works out the rows of the head alone."""
     head = model.config.head
-    reads_all = head.level == "edge" or (head.level == "graph" and head.readout == "sum")
+    reads_all = head.level == "edge" or (head.level == "graph" and head.readout != "token")
     return not reads_all and not model.config.encoder.sparse_basis_residual
 
 

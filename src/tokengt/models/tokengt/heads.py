@@ -53,6 +53,7 @@ class HeadDescriptors:
 
 
 DescriptorConfig = TokenDescriptors | HeadDescriptors
+Readout = Literal["token", "sum", "mean"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class HeadConfig:
         level: one row per "graph", per "node", per listed "edge" (in the order of ``edge_index``), or per queried pair
             of nodes, edge or not ("link").
         out_dim: outputs per row (tasks or classes).
-        readout: graph level only: the [graph] token, or the sum over all other tokens (Theorem 2).
+        readout: graph level only: the [graph] token, or the "sum" (Theorem 2) or "mean" over all other tokens.
         mlp: Linear, GELU, LayerNorm, Linear (the authors' code) instead of one linear map (the paper).
         symmetric: link level only: (u, v) and (v, u) score alike.
         hidden: widths of the hidden layers of a plain MLP without norm (Theorem 2); none for one linear map.
@@ -72,7 +73,7 @@ class HeadConfig:
 
     level: Level = "graph"
     out_dim: int = 1
-    readout: Literal["token", "sum"] = "token"
+    readout: Readout = "token"
     mlp: bool = False
     symmetric: bool = True
     hidden: tuple[int, ...] = ()
@@ -81,8 +82,8 @@ class HeadConfig:
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):
             raise ValueError(f"head level is {self.level!r}; expected 'graph', 'node', 'edge' or 'link'")
-        if self.readout not in ("token", "sum"):
-            raise ValueError(f"readout is {self.readout!r}; expected 'token' or 'sum'")
+        if self.readout not in get_args(Readout):
+            raise ValueError(f"readout is {self.readout!r}; expected 'token', 'sum' or 'mean'")
         if self.out_dim < 1:
             raise ValueError(f"out_dim is {self.out_dim}; expected at least 1")
         if any(width < 1 for width in self.hidden):
@@ -168,8 +169,10 @@ class Head(nn.Module):
         return None if self.config.level == "edge" else tokens.node_rows
 
     def read(self, tokens: TokenBatch) -> Float[Tensor, "_ dim"]:
-        """One row per listed edge (two may share a token), or the sum over each graph's tokens."""
-        return tokens.edges if self.config.level == "edge" else tokens.pooled
+        """One row per listed edge (two may share a token), or the sum or mean over each graph's tokens."""
+        if self.config.level == "edge":
+            return tokens.edges
+        return tokens.mean if self.config.readout == "mean" else tokens.pooled
 
     def forward(
         self, read: Float[Tensor, "rows dim"], batch: GraphBatch, pairs: Tensor | None = None

@@ -82,6 +82,13 @@ class TokenBatch:
         return segment_sum(self.values * real[:, None], self.segments)
 
     @property
+    def mean(self) -> Float[Tensor, "graphs dim"]:
+        """The mean over a graph's tokens, special ones left out; zeros for a graph that has no others."""
+        real = (self.kinds != TokenKind.SPECIAL).to(torch.float32)
+        counts = segment_sum(real[:, None], self.segments).clamp(min=1)
+        return self.pooled / counts.to(self.values.dtype)
+
+    @property
     def nodes(self) -> Float[Tensor, "nodes dim"]:
         return self.values.index_select(0, self.node_rows)
 
