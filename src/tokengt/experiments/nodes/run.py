@@ -54,7 +54,7 @@ def _refuse_taken(home: Path) -> None:
 
 
 class Tasks:
-    """All that is left to do, at most so much at a time; the systems of a graph wait for its facts."""
+    """All that is left to do, at most so much at a time; systems that ask for facts of their graph wait for them."""
 
     def __init__(self, plan: Plan, pairs: list[Pair], environment: dict[str, str], say: Say) -> None:
         self.plan, self.environment, self.say = plan, environment, say
@@ -62,8 +62,9 @@ class Tasks:
         asking = dict.fromkeys(pair.graph.name for pair in left if plan.asks_for_facts(pair))
         self.waiting = [Task(name) for name in asking] + [Task(pair.graph.name, pair.system.name) for pair in left]
         self.total = len(left)
-        # Graphs of which all is known that somebody asks for.
-        self.known = {pair.graph.name for pair in left} - set(asking)
+        # Systems that ask to know more of their graph, and the graphs of which that is known.
+        self.asking = {pair.name for pair in left if plan.asks_for_facts(pair)}
+        self.known: set[str] = set()
         self.at_work: list[Work[Task]] = []
         self.failed: dict[str, str] = {}
 
@@ -78,7 +79,7 @@ class Tasks:
         for task in list(self.waiting):
             if len(self.at_work) >= self.plan.config.at_once:
                 break
-            if task.system is not None and task.graph not in self.known:
+            if task.name in self.asking and task.graph not in self.known:
                 continue
             self.waiting.remove(task)
             log = self.plan.home / "logs" / f"{task.graph}-{task.system or 'facts'}.log"

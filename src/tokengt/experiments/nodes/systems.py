@@ -85,7 +85,7 @@ def tokengt(
     """
     return TokenGTConfig(
         dim=dim,
-        tokens=TokensConfig(graph_token=False, feature_dropout=features),
+        tokens=TokensConfig(layout="undirected", graph_token=False, feature_dropout=features),
         identifiers=identifiers,
         sparse_basis=basis,
         encoder=EncoderConfig(
@@ -111,9 +111,7 @@ def _of_laplacian(**more: Any) -> dict[str, ModelConfig]:
     return {
         "2x256-d64-drop0.5": tokengt(_lap(64), dim=256, layers=2, dropout=0.5, **more),
         "2x256-d64-drop0.5-features0.5": tokengt(_lap(64), dim=256, layers=2, dropout=0.5, features=0.5, **more),
-        "2x256-d64-drop0.1": tokengt(_lap(64), dim=256, layers=2, dropout=0.1, **more),
-        "2x256-d100-drop0.5": tokengt(_lap(100), dim=256, layers=2, dropout=0.5, **more),
-        "4x256-d64-drop0.5": tokengt(_lap(64), dim=256, layers=4, dropout=0.5, **more),
+        "2x256-d100-drop0.1": tokengt(_lap(100), dim=256, layers=2, dropout=0.1, **more),
     }
 
 
@@ -124,16 +122,15 @@ def _of_basis() -> dict[str, ModelConfig]:
     return {
         "2x256-d64-both": seb(_lap(64), layers=2, basis="both"),
         "2x256-d64-both-features0.5": seb(_lap(64), layers=2, basis="both", features=0.5),
-        "2x256-d64-nodes": seb(_lap(64), layers=2),
-        "2x256-d100-both": seb(_lap(100), layers=2, basis="both"),
+        "2x256-d100-nodes": seb(_lap(100), layers=2),
         "4x256-d64-both": seb(_lap(64), layers=4, basis="both"),
     }
 
 
 def _near() -> dict[str, ModelConfig]:
     return {
-        f"{layers}x256-drop{dropout:g}": tokengt(NearOrthonormalIds(64), dim=256, layers=layers, dropout=dropout)
-        for layers, dropout in ((2, 0.5), (2, 0.1), (4, 0.5))
+        f"2x256-drop{dropout:g}": tokengt(NearOrthonormalIds(64), dim=256, layers=2, dropout=dropout)
+        for dropout in (0.5, 0.1)
     }
 
 
