@@ -64,9 +64,7 @@ def test_training_is_that_of_the_appendix() -> None:
     assert NodesConfig().runs == 7
 
 
-def test_classes_count_alike_where_the_split_tests_as_many_of_each(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_classes_count_alike_where_the_split_tests_as_many_of_each(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 67, 67 and 66 nodes all but 60 are trained on: 7, 7 and 6."""
     weights = []
 

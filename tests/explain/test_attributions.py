@@ -138,10 +138,11 @@ def test_groups_of_tokens_are_left_out_at_once() -> None:
 
 
 @settings(max_examples=12)
-@given(graphs(7, 12), st.sampled_from(["directed", "undirected"]), st.sampled_from(["graph", "node", "sum"]))
+@given(graphs(7, 12), st.sampled_from(["directed", "undirected"]), st.sampled_from(["graph", "node", "sum", "mean"]))
 def test_integrated_gradients_are_complete_on_odd_graphs(graph: Graph, layout: str, level: str) -> None:
     """The scores sum to the prediction minus that of the baseline, and the prediction is the model's."""
-    head = HeadConfig(out_dim=2, readout="sum") if level == "sum" else HeadConfig(level=level, out_dim=2)  # type: ignore[arg-type]
+    reads_all = level in ("sum", "mean")
+    head = HeadConfig(out_dim=2, readout=level) if reads_all else HeadConfig(level=level, out_dim=2)  # type: ignore[arg-type]
     encoder = EncoderConfig(num_layers=2, num_heads=3, mlp_dim=32, input_norm=True)
     model = small_model(tokens=tokens_config(layout=layout, null_token=True), encoder=encoder, head=head)
     row = graph.num_nodes - 1 if level == "node" else 0

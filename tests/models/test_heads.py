@@ -6,6 +6,8 @@ import torch
 from tests.graphs import odd_graphs, random_graph, small_model
 from tokengt import Graph, GraphBatch, HeadConfig
 from tokengt.config import from_dict, to_dict
+from tokengt.models.tokengt.token_batch import pool
+from tokengt.ragged import Segments
 
 
 def test_rows_of_every_level() -> None:
@@ -29,6 +31,23 @@ def test_sum_readout_leaves_special_tokens_out() -> None:
     tokens = model.encode(batch)
     parts = [part[1:].sum(0) for part in tokens.values.split(tokens.segments.host_lengths.tolist())]
     assert torch.allclose(model(batch), model.head.project(torch.stack(parts)), atol=1e-4)
+
+
+def test_mean_readout_leaves_special_tokens_out() -> None:
+    model = small_model(head=HeadConfig(readout="mean"))
+    batch = GraphBatch.collate(odd_graphs())
+    tokens = model.encode(batch)
+    parts = [part[1:] for part in tokens.values.split(tokens.segments.host_lengths.tolist())]
+    means = torch.stack([part.mean(0) if len(part) else torch.zeros(24) for part in parts])
+    assert torch.allclose(model(batch), model.head.project(means), atol=1e-5)
+
+
+def test_a_mean_of_many_tokens_is_counted_exactly_in_bfloat16() -> None:
+    """300 ones have the mean 1; a count in bfloat16 would be 256 or 304."""
+    segments = Segments.from_lengths(torch.tensor([301]))
+    ones, special = torch.ones(301, 2, dtype=torch.bfloat16), torch.arange(301) == 0
+    total = pool(ones, special, segments)
+    torch.testing.assert_close(pool(ones, special, segments, mean=True).float(), total.float() / 300, atol=0, rtol=8e-3)
 
 
 def test_a_plain_mlp_of_given_widths() -> None:

@@ -460,9 +460,13 @@ def test_a_head_gives_one_row_per_graph_node_edge_or_pair() -> None:
 
 
 @effects.of(HeadConfig, "readout")
-def test_a_graph_is_read_from_its_token_or_from_the_sum_of_all_others() -> None:
+def test_a_graph_is_read_from_its_token_or_from_the_sum_or_mean_of_all_others() -> None:
     graph = random_graph(5, 7)
-    for readout, read in (("token", lambda t: t.values[:1]), ("sum", lambda t: t.values[1:].sum(0, keepdim=True))):
+    for readout, read in (
+        ("token", lambda t: t.values[:1]),
+        ("sum", lambda t: t.values[1:].sum(0, keepdim=True)),
+        ("mean", lambda t: t.values[1:].mean(0, keepdim=True)),
+    ):
         model = small_model(head=HeadConfig(readout=readout))  # type: ignore[arg-type]
         torch.testing.assert_close(model(graph), model.head.project(read(encoded(model, graph))), atol=1e-4, rtol=1e-4)
 

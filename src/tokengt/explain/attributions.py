@@ -235,7 +235,7 @@ def of_attention(model: Any, graph: Any, method: Method = "rollout", *, row: int
 
 
 def rows_read(model: TokenGT, batch: GraphBatch, tokens: Tokens, row: int) -> NDArray[np.int64]:
-    """The tokens that a row of outputs is read from: one, or all nodes and edges where their sum is."""
+    """The tokens that a row of outputs is read from: one, or all nodes and edges where their sum or mean is."""
     token = read_token(model, batch, tokens, row)
     return np.flatnonzero(tokens.endpoints[:, 0] >= 0) if token is None else np.array([token])
 

@@ -2,8 +2,8 @@
 
 Roll-out (Abnar and Zuidema 2020) follows the mean map over heads from layer to layer, with half of each row going to
 the token itself for the residual stream: R_l = (A_l / 2 + I / 2) R_(l-1), R_0 = I. The scores are the row of R that the
-head reads: of [graph], of the node, of the edge; the mean over all nodes and edges where it reads their sum. They sum
-to 1, have no sign and no unit, and nothing says that the prediction would change with them.
+head reads: of [graph], of the node, of the edge; the mean over all nodes and edges where it reads their sum or mean.
+They sum to 1, have no sign and no unit, and nothing says that the prediction would change with them.
 """
 
 import numpy as np

@@ -30,7 +30,7 @@ from tokengt.explain.tokens import EDGE, NODE, Tokens, tokens_of
 from tokengt.level import Level
 from tokengt.models.passes import evaluating
 from tokengt.models.tokengt.model import TokenGT
-from tokengt.ragged import Segments, segment_sum
+from tokengt.ragged import Segments
 from tokengt.transformer import RowLinks
 
 Baseline = Literal["ordinary", "mean", "zero"]
@@ -188,9 +188,7 @@ class TokenSubject(Subject):
         marks = None if self.model.config.encoder.incidence == "never" else self.ends[source].int()
         plan, links = encoder.plan(segments, marks), self._links(source, segments)
         if self._target is None:
-            encoded = encoder(rows, plan, links)
-            real = (~self.special[source]).to(encoded.dtype)[:, None]
-            read = segment_sum(encoded * real, segments)
+            read = self.model.head.pool(encoder(rows, plan, links), self.special[source], segments)
             return self.reading(head(read, batch))
         places = torch.nonzero(source == self._target).flatten()
         outputs = self.reading(head(encoder(rows, plan, links, places), batch))
@@ -218,7 +216,7 @@ def _head_descriptors(model: TokenGT, batch: GraphBatch) -> Float[Tensor, "1 col
 
 
 def read_token(model: TokenGT, batch: GraphBatch, tokens: Tokens, row: int) -> int | None:
-    """The token that the head reads for a row of outputs; None where it reads the sum of all.
+    """The token that the head reads for a row of outputs; None where it reads the sum or mean of all.
 
     Raises:
         ValueError: one sentence: there is no such row, or rows are of pairs of nodes.

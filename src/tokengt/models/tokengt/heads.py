@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
@@ -14,7 +14,7 @@ from tokengt.dropout import Dropout
 from tokengt.level import Level
 from tokengt.models.common import check_symmetric, pair_rows, row_states
 from tokengt.models.features import FeatureEncoder, FeatureSpec
-from tokengt.models.tokengt.token_batch import TokenBatch
+from tokengt.models.tokengt.token_batch import TokenBatch, TokenKind, pool
 from tokengt.ragged import Segments
 from tokengt.tracing import eager_only
 from tokengt.validation import INTEGERS
@@ -172,7 +172,13 @@ class Head(nn.Module):
         """One row per listed edge (two may share a token), or the sum or mean over each graph's tokens."""
         if self.config.level == "edge":
             return tokens.edges
-        return tokens.mean if self.config.readout == "mean" else tokens.pooled
+        return self.pool(tokens.values, tokens.kinds == TokenKind.SPECIAL, tokens.segments)
+
+    def pool(
+        self, values: Float[Tensor, "tokens dim"], special: Bool[Tensor, " tokens"], segments: Segments
+    ) -> Float[Tensor, "graphs dim"]:
+        """The sum or the mean over each graph's tokens, as the readout says."""
+        return pool(values, special, segments, mean=self.config.readout == "mean")
 
     def forward(
         self, read: Float[Tensor, "rows dim"], batch: GraphBatch, pairs: Tensor | None = None

@@ -46,7 +46,9 @@ class TokenGT(Model):
             raise ValueError(f"a TokenGT is built from a TokenGTConfig, got {type(config).__name__}")
         # Checked here and not in the config, whose parts are changed one after the other before a model is built.
         if config.head.level == "graph" and config.head.readout == "token" and not config.tokens.graph_token:
-            raise ValueError("a graph head reads the [graph] token; set tokens.graph_token=True or head.readout='sum' or 'mean'")
+            raise ValueError(
+                "a graph head reads the [graph] token; set tokens.graph_token=True or head.readout='sum' or 'mean'"
+            )
         if config.encoder.incidence != "never" and (config.tokens.order != 2 or config.tokens.hyperedges):
             raise ValueError(
                 "encoder.incidence masks tokens of nodes and edges alone; set it to 'never' for other ones"

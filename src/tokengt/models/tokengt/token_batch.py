@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tokengt.facts import MergedEdges
@@ -78,15 +78,7 @@ class TokenBatch:
     @property
     def pooled(self) -> Float[Tensor, "graphs dim"]:
         """The sum over a graph's tokens, special ones left out (Theorem 2)."""
-        real = (self.kinds != TokenKind.SPECIAL).to(self.values.dtype)
-        return segment_sum(self.values * real[:, None], self.segments)
-
-    @property
-    def mean(self) -> Float[Tensor, "graphs dim"]:
-        """The mean over a graph's tokens, special ones left out; zeros for a graph that has no others."""
-        real = (self.kinds != TokenKind.SPECIAL).to(torch.float32)
-        counts = segment_sum(real[:, None], self.segments).clamp(min=1)
-        return self.pooled / counts.to(self.values.dtype)
+        return pool(self.values, self.kinds == TokenKind.SPECIAL, self.segments)
 
     @property
     def nodes(self) -> Float[Tensor, "nodes dim"]:
@@ -95,6 +87,18 @@ class TokenBatch:
     @property
     def edges(self) -> Float[Tensor, "edges dim"]:
         return self.values.index_select(0, self.edge_rows)
+
+
+def pool(
+    values: Float[Tensor, "tokens dim"], special: Bool[Tensor, " tokens"], segments: Segments, *, mean: bool = False
+) -> Float[Tensor, "graphs dim"]:
+    """The sum or the mean over each graph's tokens, special ones left out; zeros for a graph that has no others."""
+    real = (~special)[:, None]
+    total = segment_sum(values * real.to(values.dtype), segments)
+    if not mean:
+        return total
+    # Counted in float32: bfloat16 has no 257.
+    return (total / segment_sum(real.float(), segments).clamp(min=1)).to(total.dtype)
 
 
 def edge_kinds(tuples: Int[Tensor, "edge_tokens order"]) -> Int[Tensor, " edge_tokens"]:
