@@ -21,6 +21,7 @@ from tokengt.interop.pyg import as_batch
 from tokengt.interop.smiles import batch_of_molecules
 from tokengt.level import Level
 from tokengt.links import without_edges_of
+from tokengt.models.forest import read_forest
 from tokengt.models.passes import Over, Prediction, check_passes
 from tokengt.models.pretrained import WEIGHTS
 from tokengt.sparse import SparseRows
@@ -84,7 +85,8 @@ class Predictor:
                 raise ValueError(
                     f"{home} is not trained to the end; go on with it (resume=True in Python, --resume in the command)"
                 )
-            members.append(Trained(restored(home, own.model, model, where), own.task, own.descriptors))
+            forest = read_forest(home).to(where) if own.forest else None
+            members.append(Trained(restored(home, own.model, model, where), own.task, own.descriptors, forest))
         return cls(spec, members, where, calibration)
 
     @property

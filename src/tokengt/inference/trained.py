@@ -10,21 +10,24 @@ from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.models.contract import Model, ModelConfig
+from tokengt.models.forest import Forest
 from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.models.passes import Over, Prediction, run_passes, summarise
 from tokengt.models.pretrained import CONFIG, read_weights, restore
 from tokengt.structure.facts import with_facts
+from tokengt.training.forest import averaged
 from tokengt.training.spec import Descriptors
 from tokengt.training.tasks import Task
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """One trained model, with the scaling it was trained with."""
+    """One trained model, with the scaling it was trained with; ``forest`` stands beside it, if one was grown."""
 
     model: Model
     task: Task
     descriptors: Descriptors
+    forest: Forest | None = None
 
     def passes(
         self, batch: GraphBatch, draws: int, over: Over, node_ids: Float[Tensor, "nodes id_dim"] | None = None
@@ -37,6 +40,9 @@ class Trained:
         given = {} if node_ids is None else {"node_ids": node_ids}
         outputs = run_passes(self.model, draws, over, lambda draw: self.model(batch, draw=draw, **given))
         values = torch.stack([_finite(output, self.task.predictions(output)).cpu() for output in outputs])
+        if self.forest is not None:
+            assert batch.graph_features is not None
+            values = averaged(self.task, self.forest, values, self.forest(batch.graph_features).cpu())
         told = [self.task.variances(output) for output in outputs]
         own = [each.cpu() for each in told if each is not None]
         return Passes(values, torch.stack(own).mean(0) if own else None)

@@ -12,6 +12,7 @@ from tokengt.training.tasks import HITS, METRIC_ALIASES, METRICS, USUAL_HITS, hi
 Schedule = Literal["cosine", "linear", "steps", "constant"]
 Recompute = Literal["auto", "always", "never"]
 Precision = Literal["auto", "float32", "bfloat16", "float64"]
+ForestWish = Literal["auto", "always", "never"]
 Loss = Literal["mse", "mae", "huber", "quantile", "gaussian", "cross_entropy"]
 # Whole numbers above this are slips of the pen; far larger ones could not be counted with.
 _LARGEST = 2**31
@@ -47,6 +48,9 @@ class TrainingConfig:
         log_targets: whether the logarithm of numbers is learned, which makes relative errors small instead of absolute
             ones: "auto" for targets that are positive and very skewed, such as half-lives, "always" or "never".
             Predictions have the target's own unit.
+        forest: whether a random forest is grown on the features of whole graphs, such as RDKit's descriptors, and
+            averaged with the model, about half and half, as the validation part says: "auto" for models whose head
+            reads descriptors and fingerprints of molecules, "always" or "never".
         target_weights: how much each target counts in the loss, in their order; none for all alike.
         balance: let all classes of a target count alike, however many rows each has.
         auxiliary_weight: how much the squared error of auxiliary numbers counts, where a training has such.
@@ -87,6 +91,7 @@ class TrainingConfig:
     loss: Loss | None = field(default=None, metadata={"late": True})
     quantile: float = field(default=0.5, metadata={"late": True})
     log_targets: LogTargets = field(default="auto", metadata={"late": True})
+    forest: ForestWish = field(default="auto", metadata={"late": True})
     target_weights: tuple[float, ...] = field(default=(), metadata={"late": True})
     balance: bool = field(default=False, metadata={"late": True})
     auxiliary_weight: float = field(default=0.3, metadata={"late": True})

@@ -1,24 +1,40 @@
-"""A random forest on fingerprints: the other simple model that a model of molecules should beat (Breiman 2001).
+"""A random forest on fingerprints (Breiman 2001): the other simple model that a model of molecules should beat, and one
+that makes it better.
 
-It reads what the linear model of :mod:`tokengt.training.floor` reads: counts of circular (Morgan) neighbourhoods, and
-descriptors where there are any. Trees grow until their leaves are pure, from bootstrap samples, and look at a random
-share of the columns at each split: a third for numbers, the square root for classes. There is one forest per target,
-of the rows that have a label; it learns the logarithm of a target where models do. scikit-learn grows them
-(``pip install 'tokengt[forest]'``).
+As a floor it reads what the linear model of :mod:`tokengt.training.floor` reads: counts of circular (Morgan)
+neighbourhoods, and descriptors where there are any. Beside a model (``training.forest``) it reads the features that the
+model's head reads, and the run predicts a mean of the two: they err differently, so the mean errs less.
+
+Trees grow until their leaves are pure, from bootstrap samples, and look at a random share of the columns at each split:
+a third for numbers, the square root for classes. There is one forest per target, of the rows that have a label; it
+learns the logarithm of a target where models do. scikit-learn grows them (``pip install 'tokengt[chem]'``).
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from tokengt.data.manifest import TaskKind
+from tokengt.data.manifest import TaskKind, policy_of
 from tokengt.data.splits import Split
 from tokengt.data.store import Store
+from tokengt.interop.descriptors import FEATURE_KINDS
+from tokengt.models.contract import ModelConfig
+from tokengt.models.forest import HALF, Forest
+from tokengt.models.tokengt.config import TokenGTConfig
+from tokengt.models.tokengt.heads import HeadDescriptors
+from tokengt.training.config import TrainingConfig
 from tokengt.training.floor import Floor, has_fingerprints, inputs, some_of
 from tokengt.training.tasks import Task
 
 TREES = 200
+# More targets than these would make a forest of hundreds of MB.
+_MOST_TARGETS = 32
+# How far from a half a forest's share is expected to be, and from how many labels on it is asked.
+_BELIEF, _FEW = 0.25, 3
 
 
 def forest_floor(store: Store, split: Split, task: Task, seed: int = 0) -> Floor | None:
@@ -53,18 +69,10 @@ def forest_column(
     Raises:
         ImportError: scikit-learn is not installed.
     """
-    try:
-        from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-    except ImportError as error:
-        raise ImportError("a random forest is grown by scikit-learn; pip install scikit-learn brings it") from error
-    there = ~np.isnan(labels)
+    forest = _fitted(kind, known, np.log(labels) if logs else labels, seed)
     if kind == "regression":
-        forest = RandomForestRegressor(TREES, max_features=1 / 3, random_state=seed, n_jobs=-1)
-        forest.fit(known[there], np.log(labels[there]) if logs else labels[there])
         said = _alone(forest).predict(asked)[:, None]
         return np.exp(said) if logs else said
-    forest = RandomForestClassifier(TREES, max_features="sqrt", random_state=seed, n_jobs=-1)
-    forest.fit(known[there], labels[there].astype(np.int64))
     # A class that no row has gets no column of scikit-learn's.
     probabilities = np.zeros((asked.shape[0], classes if kind == "multiclass" else 2))
     probabilities[:, forest.classes_] = _alone(forest).predict_proba(asked)
@@ -74,3 +82,148 @@ def forest_column(
 def _alone(forest: Any) -> Any:
     """On one core, since several would add up the trees in any order, and sums depend on it in their last digits."""
     return forest.set_params(n_jobs=1)
+
+
+def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = None) -> Any:
+    """scikit-learn's forest of the rows that have a label."""
+    try:
+        from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+    except ImportError as error:
+        raise ImportError("a random forest is grown by scikit-learn; pip install scikit-learn brings it") from error
+    there = ~np.isnan(labels)
+    counts = None if weights is None else weights[there]
+    if kind == "regression":
+        forest = RandomForestRegressor(TREES, max_features=1 / 3, random_state=seed, n_jobs=-1)
+        return forest.fit(known[there], labels[there], sample_weight=counts)
+    forest = RandomForestClassifier(TREES, max_features="sqrt", random_state=seed, n_jobs=-1)
+    return forest.fit(known[there], labels[there].astype(np.int64), sample_weight=counts)
+
+
+def is_wanted(training: TrainingConfig, task: Task, store: Store, model: ModelConfig) -> bool:
+    """Whether a forest stands beside the model.
+
+    Raises:
+        ValueError: one sentence: it is asked for, and there is nothing it could read or learn.
+    """
+    if training.forest == "never":
+        return False
+    obstacle = _obstacle(training, task, store)
+    if training.forest == "always":
+        if obstacle is not None:
+            raise ValueError(f"training.forest is 'always', and {obstacle}; set it to 'never'")
+        return True
+    reads = isinstance(model, TokenGTConfig) and isinstance(model.descriptors, HeadDescriptors)
+    policy = policy_of(store.manifest.featurisation)
+    return obstacle is None and reads and policy is not None and set(FEATURE_KINDS) <= set(policy.features)
+
+
+def _obstacle(training: TrainingConfig, task: Task, store: Store) -> str | None:
+    """Why no forest can stand beside a model of this data, in words; None where it can."""
+    if store.manifest.level != "graph" or not isinstance(store.graphs.graph_features, Tensor):
+        return "the data has no features of whole graphs that trees could read (descriptors, or --features)"
+    if task.loss in ("quantile", "gaussian") or store.bounds is not None:
+        return "trees learn the mean of numbers that are known, and no quantile, variance or bound"
+    if len(task.names) > _MOST_TARGETS:
+        return f"there are {len(task.names)} targets; expected at most {_MOST_TARGETS}"
+    return None if find_spec("sklearn") else "scikit-learn is not installed (pip install 'tokengt[chem]')"
+
+
+def grown(
+    task: Task,
+    features: Float[Tensor, "rows columns"],
+    labels: Float[Tensor, "rows targets"],
+    seed: int,
+    weights: Float[Tensor, " rows"] | None = None,
+) -> Forest:
+    """The forest of these rows; NaN where there is no label. The same arguments grow the same trees."""
+    known, learned = features.numpy(), labels.double().numpy()
+    learned = task.scaling.comparable(learned) if task.kind == "regression" else learned
+    trees, said = [], []
+    for at in range(len(task.names)):
+        column = learned[:, at]
+        forest = _fitted(task.kind, known, column, seed, _counts(task, column, at, weights))
+        own = [grown.tree_ for grown in forest.estimators_]
+        trees.append(own)
+        said.append([_said(task, forest, tree.value) for tree in own])
+    return Forest.of_trees(trees, said)
+
+
+def _counts(task: Task, labels: Any, at: int, weights: Tensor | None) -> Any:
+    """How much each row counts for a target: its own weight, times that of its class; None where all count alike."""
+    if weights is None and not task.class_weights:
+        return None
+    counts = np.ones(len(labels)) if weights is None else weights.double().numpy()
+    if task.class_weights:
+        # Of binary targets: zeros of each, and then ones of each.
+        of_class = np.array(task.class_weights)
+        places = np.nan_to_num(labels).astype(np.int64)
+        counts = counts * of_class[places if task.kind == "multiclass" else places * len(task.names) + at]
+    return counts
+
+
+def _said(task: Task, forest: Any, values: Any) -> Any:
+    """What the nodes of a tree say, [nodes, width]: shares of classes, or means; ``values`` are [nodes, 1, width]."""
+    values = values[:, 0]
+    if task.kind == "regression":
+        return values
+    shares = np.zeros((len(values), task.width if task.kind == "multiclass" else 2))
+    shares[:, forest.classes_] = values / values.sum(1, keepdims=True)
+    return shares if task.kind == "multiclass" else shares[:, 1:]
+
+
+def averaged(
+    task: Task, forest: Forest, model: Float[Tensor, "... rows width"], said: Float[Tensor, "rows width"]
+) -> Float[Tensor, "... rows width"]:
+    """What a run predicts: the forest's share of what that ``said``, the rest what the model predicts.
+
+    The mean is taken in the unit in which errors are alike.
+    """
+    share = forest.share.double().cpu().repeat_interleave(said.shape[-1] // len(forest.share))
+    both = (1 - share) * _comparable(task, model) + share * said
+    return both if task.kind != "regression" else torch.from_numpy(task.scaling.from_comparable(both.numpy()))
+
+
+def natural(task: Task, said: Float[Tensor, "rows width"]) -> Float[Tensor, "rows width"]:
+    """What a forest says, in the unit of the labels."""
+    return said if task.kind != "regression" else torch.from_numpy(task.scaling.from_comparable(said.numpy()))
+
+
+def fitted_share(
+    task: Task,
+    model: Float[Tensor, "rows width"],
+    said: Float[Tensor, "rows width"],
+    labels: Float[Tensor, "rows targets"],
+) -> Float[Tensor, " targets"]:
+    """How much of each target's prediction should be the forest's, by rows that neither learned from.
+
+    The share s makes the squared error of (1 - s) model + s forest least; of classes it is that of their probabilities.
+    A half is believed beforehand, give or take a quarter, so that few labels move it little.
+    """
+    model, count = _comparable(task, model), len(task.names)
+    if task.kind == "regression":
+        labels = torch.from_numpy(task.scaling.comparable(labels.double().numpy()))
+    elif task.kind == "multiclass":
+        known = labels[:, 0].isfinite()
+        one = torch.nn.functional.one_hot(labels[:, 0].nan_to_num().long(), task.width).double()
+        labels = torch.where(known[:, None], one, torch.nan)
+    shares = []
+    for left, apart in zip((labels - model).chunk(count, 1), (said - model).chunk(count, 1), strict=True):
+        known = left.isfinite()
+        shares.append(_share(left[known], apart[known]))
+    return torch.tensor(shares, dtype=torch.float32)
+
+
+def _share(left: Float[Tensor, " known"], apart: Float[Tensor, " known"]) -> float:
+    """The s that makes (left - s apart)^2 small, pulled to a half as far as it is uncertain."""
+    length = float(apart.square().sum())
+    if len(left) < _FEW or not length:
+        return HALF
+    best = float((left * apart).sum()) / length
+    variance = float((left - best * apart).square().sum()) / (len(left) - 1) / length
+    trust = _BELIEF**2 / (_BELIEF**2 + variance)
+    return min(1.0, max(0.0, HALF + trust * (best - HALF)))
+
+
+def _comparable(task: Task, model: Float[Tensor, "... rows width"]) -> Float[Tensor, "... rows width"]:
+    values = model.double().cpu()
+    return values if task.kind != "regression" else torch.from_numpy(task.scaling.comparable(values.numpy()))

@@ -25,6 +25,7 @@ from tokengt.structure.facts import with_facts
 from tokengt.training.auxiliary import auxiliary_numbers
 from tokengt.training.classes import guessed_kind, numbered_classes
 from tokengt.training.config import TrainingConfig
+from tokengt.training.forest import is_wanted
 from tokengt.training.links import learned_labels
 from tokengt.training.origin import Origin, origin_of
 from tokengt.training.request import TrainRequest
@@ -158,6 +159,7 @@ def _member(
         kept_head=start is not None and start.keeps_head,
         tables=store.manifest.tables,
         auxiliary=request.auxiliary,
+        forest=is_wanted(training, task, store, config),
     )
     if start is not None:
         start.check_split(spec.store_sha256, spec.split_sha256)

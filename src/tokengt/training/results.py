@@ -42,7 +42,8 @@ class Findings:
     ``floor``, what knowing the training labels alone would predict, and ``linear``, what a linear model on fingerprints
     predicts (None where there is none); ``codes`` give every graph (or row, when rows were split) its part;
     ``train_labels`` count each target's training labels. ``folds``: of a cross-validation, what each fold was;
-    ``codes`` and ``train_labels`` are then those of the first.
+    ``codes`` and ``train_labels`` are then those of the first. ``apart``: where a forest stands beside the model, what
+    each of the two predicts.
     """
 
     rows: Int[Tensor, " test"]
@@ -56,6 +57,7 @@ class Findings:
     notes: tuple[str, ...] = ()
     folds: tuple[Fold, ...] = ()
     reliability: Reliability = field(default_factory=Reliability)
+    apart: Mapping[str, Float[Tensor, "rows out"]] = field(default_factory=dict)
 
     @property
     def as_fold(self) -> Fold:
@@ -68,8 +70,9 @@ class Summary:
     """What ``summary.json`` says: the metrics of the test part, by name; None where one is not defined.
 
     ``floor`` is what knowing only the training labels would give, ``linear`` what a linear model on fingerprints gives.
-    A run of several models has the metric of each in ``members``, any other its ``epochs``. ``intervals`` and
-    ``chances`` say how far predictions of the test part were to be trusted.
+    ``apart`` is what the model and the forest beside it give by themselves. A run of several models has the metric of
+    each in ``members``, any other its ``epochs``. ``intervals`` and ``chances`` say how far predictions of the test
+    part were to be trusted.
     """
 
     task: str
@@ -78,6 +81,7 @@ class Summary:
     test: Mapping[str, float | None] | None = None
     floor: Mapping[str, float | None] | None = None
     linear: Mapping[str, float | None] | None = None
+    apart: Mapping[str, Mapping[str, float | None]] | None = None
     epochs: int | None = None
     members: tuple[float | None, ...] = ()
     intervals: Mapping[str, float | None] | None = None
@@ -130,6 +134,8 @@ def write_results(
         summary["floor"] = metrics(spec.task, findings.floor[rows], targets)
         if findings.linear is not None:
             summary["linear"] = metrics(spec.task, findings.linear[rows], targets)
+        if findings.apart:
+            summary["apart"] = {name: metrics(spec.task, told[rows], targets) for name, told in findings.apart.items()}
         plot_test(spec.task, predicted, targets, folder)
         summary |= _trust(findings.reliability)
         plot_calibration(spec.task, findings.reliability, folder / "calibration.png")

@@ -18,7 +18,9 @@ from tokengt.data.splits import Split
 from tokengt.data.store import Store
 from tokengt.files import write_whole
 from tokengt.models.contract import Model
+from tokengt.models.forest import write_forest
 from tokengt.models.pretrained import CONFIG, is_untrained_config, write_model
+from tokengt.training.averaging import with_forest
 from tokengt.training.calibrating import Seen, Told, calibrated, reliability
 from tokengt.training.calibration import Calibration, write_calibration
 from tokengt.training.card import LINEAR
@@ -78,7 +80,7 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
             linear = _linear(member, say)
         if first:
             trust.add(member, done)
-        findings.append(_findings(member, done.test.values, linear, notes if len(members) == 1 else {}))
+        findings.append(_findings(member, done, linear, notes if len(members) == 1 else {}))
         records, parameters = done.state.records if len(members) == 1 else [], done.parameters
         if first and len(members) > 1:
             summaries.append(write_results(home, member.spec, store, findings[-1], done.state.records, parameters))
@@ -95,11 +97,15 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
 
 @dataclass(frozen=True, eq=False)
 class _Done:
-    """A model that is trained: what it says of the held-out rows, where training ended, and how long it took."""
+    """A model that is trained: what it says of the held-out rows, where training ended, and how long it took.
+
+    With a forest beside it, ``valid`` and ``test`` are what both say together, ``apart`` what each says of test rows.
+    """
 
     model: Model
     valid: Told
     test: Told
+    apart: Mapping[str, Float[Tensor, "rows width"]]
     state: State
     parameters: int
     seconds: float
@@ -240,15 +246,15 @@ def _linear(member: Member, say: Say) -> Float[Tensor, "rows width"] | None:
 
 def _findings(
     member: Member,
-    table: Float[Tensor, "rows width"],
+    done: _Done,
     linear: Float[Tensor, "rows width"] | None,
     notes: Mapping[str, Any],
 ) -> Findings:
-    rows = member.test_rows
+    rows, table = member.test_rows, done.test.values
     floor = torch.full_like(table, torch.nan)
     floor[rows] = member.spec.task.floor(member.train_targets, len(rows))
     labels = tuple((~torch.isnan(member.train_targets)).sum(0).tolist())
-    return Findings(rows, table, floor, member.codes, labels, linear, **notes)
+    return Findings(rows, table, floor, member.codes, labels, linear, apart=done.apart, **notes)
 
 
 def _together(found: list[Findings], notes: Mapping[str, Any]) -> Findings:
@@ -257,11 +263,13 @@ def _together(found: list[Findings], notes: Mapping[str, Any]) -> Findings:
     floor = torch.nanmean(torch.stack([each.floor for each in found]), 0)
     lines = [each.linear for each in found if each.linear is not None]
     linear = torch.nanmean(torch.stack(lines), 0) if len(lines) == len(found) else None
+    apart = {name: torch.nanmean(torch.stack([each.apart[name] for each in found]), 0) for name in found[0].apart}
     rows = torch.unique(torch.cat([each.rows for each in found]))
     # The models of an ensemble share a split: each fold is told once.
     splits = [each for place, each in enumerate(found) if not any(_same_split(each, other) for other in found[:place])]
     folds = tuple(each.as_fold for each in splits) if len(splits) > 1 else ()
-    return replace(found[0], rows=rows, predictions=predictions, floor=floor, linear=linear, folds=folds, **notes)
+    whole = replace(found[0], rows=rows, predictions=predictions, floor=floor, linear=linear, folds=folds, **notes)
+    return replace(whole, apart=apart)
 
 
 def _same_split(one: Findings, other: Findings) -> bool:
@@ -306,10 +314,16 @@ def _train_one(fabric: Any, member: Member, folder: Path, request: TrainRequest,
     seconds = time.monotonic() - began
     valid = _told(trainer, parts, member, parts.valid, member.valid_rows)
     test = _told(trainer, parts, member, parts.test, member.test_rows)
+    apart: Mapping[str, Float[Tensor, "rows width"]] = {}
+    if first and spec.forest:
+        both = with_forest(member, valid, test, say)
+        valid, test, apart = both.valid, both.test, both.apart
+        write_forest(folder, both.forest, spec.fingerprint)
     if first:
         write_model(folder, to_dict(spec.model), trainer.best, spec.fingerprint)
     fabric.barrier()
-    return _Done(model, valid, test, state, sum(parameter.numel() for parameter in model.parameters()), seconds)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return _Done(model, valid, test, apart, state, parameters, seconds)
 
 
 def _links(member: Member) -> LinkSteps:

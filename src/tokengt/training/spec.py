@@ -126,6 +126,7 @@ class RunSpec:
         tables: how the columns of a table of nodes and of one of edges are read; None for other data.
         kept_head: whether training began with the head of the other model too, its attention being switched.
         auxiliary: kinds of numbers about molecules that the model learned to predict beside its targets.
+        forest: whether a random forest on the extra inputs is averaged with each model.
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
     """
 
@@ -148,6 +149,7 @@ class RunSpec:
     kept_head: bool = field(default=False, metadata={"late": True})
     tables: GraphColumns | None = field(default=None, metadata={"late": True})
     auxiliary: tuple[str, ...] = field(default=(), metadata={"late": True})
+    forest: bool = field(default=False, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):

@@ -91,7 +91,8 @@ def outcome(path: Path) -> list[str]:
     summary = read_summary(path)
     lines = []
     known = "knowing only the training labels"
-    for values, label in ((summary.test, "test"), (summary.linear, LINEAR), (summary.floor, known)):
+    apart = [(values, f"the {name} alone") for name, values in (summary.apart or {}).items()]
+    for values, label in ((summary.test, "test"), *apart, (summary.linear, LINEAR), (summary.floor, known)):
         if values:
             lines.append(f"{label}: {describe(_numbers(values))}")
     each = [value for value in summary.members if value is not None]

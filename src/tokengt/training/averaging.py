@@ -1,0 +1,62 @@
+"""A model and a random forest beside it: the forest is grown, weighed by the validation part, and averaged."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tokengt.models.forest import Forest
+from tokengt.training.calibrating import Told
+from tokengt.training.forest import TREES, averaged, fitted_share, grown, natural
+from tokengt.training.resolve import Member
+
+# What the two say by themselves, as the summary and the card name them.
+MODEL, FOREST = "model", "forest"
+
+
+@dataclass(frozen=True, eq=False)
+class Averaged:
+    """What a run says of its held-out rows once a forest stands beside its model.
+
+    Args:
+        forest: with the share that it has of every prediction.
+        valid, test: tables of all rows, NaN elsewhere.
+        apart: such tables of the test rows, of the model alone and of the forest alone.
+    """
+
+    forest: Forest
+    valid: Told
+    test: Told
+    apart: Mapping[str, Float[Tensor, "rows width"]]
+
+
+def with_forest(member: Member, valid: Told, test: Told, say: Callable[[str], None]) -> Averaged:
+    """Grow a forest of a model's training rows, and average it with what the model says of the others."""
+    store, task, rows = member.store, member.spec.task, member.split.train
+    features = store.graphs.graph_features
+    assert isinstance(features, Tensor)
+    say(f"a random forest beside the model: {TREES} trees per target, on {features.shape[1]:,} features")
+    weights = None if store.weights is None else store.weights[rows]
+    forest = grown(task, features[rows], store.targets[rows], member.spec.seed, weights)
+    shown, asked = member.valid_rows, member.test_rows
+    seen, told = forest(features[shown]), forest(features[asked])
+    if len(shown):
+        forest = replace(forest, share=fitted_share(task, valid.values[shown], seen, store.targets[shown]))
+    alone = torch.full_like(test.values, torch.nan)
+    alone[asked] = natural(task, told)
+    return Averaged(
+        forest,
+        replace(valid, values=_with(valid.values, shown, averaged(task, forest, valid.values[shown], seen))),
+        replace(test, values=_with(test.values, asked, averaged(task, forest, test.values[asked], told))),
+        {MODEL: test.values, FOREST: alone},
+    )
+
+
+def _with(
+    table: Float[Tensor, "rows width"], rows: Int[Tensor, " some"], values: Float[Tensor, "some width"]
+) -> Float[Tensor, "rows width"]:
+    changed = table.clone()
+    changed[rows] = values.to(table.dtype)
+    return changed
