@@ -99,6 +99,8 @@ class Explanation:
         missing: why something is not here, one sentence each, by the name of the field or of the method.
         members: how many models the prediction and the attributions are means over; maps, distance and profile are of
             the first.
+        forest: how much of the prediction is what a random forest beside the model says, which explanations hold as it
+            is; None where there is none.
         usual: attention over the run's validation part, to compare with; None where ``missing["usual"]`` says why.
         molecule: the text that the graph was read from, if it is a molecule.
         source: where the graph came from, in words, such as "row 3 of data.csv".
@@ -123,6 +125,7 @@ class Explanation:
     members: int = 1
     interval: Interval | None = None
     unlike: bool | None = None
+    forest: float | None = None
     usual: AttentionSummary | None = None
     molecule: Molecule | None = None
     source: str = ""

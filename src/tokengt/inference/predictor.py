@@ -225,9 +225,15 @@ class Predictor:
         mean = torch.from_numpy(self.calibration.probabilities(mean.numpy()))
         return Answer(mean, std if self.has_spread(draws) else None, trust)
 
-    def readable(self, output: Float[Tensor, "rows out"], member: Trained) -> Float[Tensor, "rows width"]:
-        """One model's outputs as :meth:`predict` would give them if there were no other; gradients flow through it."""
+    def readable(
+        self, output: Float[Tensor, "rows out"], member: Trained, said: Float[Tensor, "_ width"] | None = None
+    ) -> Float[Tensor, "rows width"]:
+        """One model's outputs as :meth:`predict` would give them if there were no other; gradients flow through it.
+
+        ``said`` is what the forest beside it says of the graph, and is not asked again.
+        """
         values, chances = member.task.readable(output), self.calibration.chances
+        values = values if said is None else member.with_forest(values, said)
         return values if chances is None else chances.readable(values)
 
     def has_spread(self, draws: int) -> bool:

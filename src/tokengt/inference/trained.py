@@ -40,12 +40,25 @@ class Trained:
         given = {} if node_ids is None else {"node_ids": node_ids}
         outputs = run_passes(self.model, draws, over, lambda draw: self.model(batch, draw=draw, **given))
         values = torch.stack([_finite(output, self.task.predictions(output)).cpu() for output in outputs])
-        if self.forest is not None:
-            assert batch.graph_features is not None
-            values = averaged(self.task, self.forest, values, self.forest(batch.graph_features).cpu())
+        said = self.said(batch)
+        values = values if said is None else self.with_forest(values, said.cpu())
         told = [self.task.variances(output) for output in outputs]
         own = [each.cpu() for each in told if each is not None]
         return Passes(values, torch.stack(own).mean(0) if own else None)
+
+    def said(self, batch: GraphBatch) -> Float[Tensor, "graphs width"] | None:
+        """What the forest beside the model says of these graphs; None where there is no forest."""
+        if self.forest is None:
+            return None
+        assert batch.graph_features is not None
+        return self.forest(batch.graph_features)
+
+    def with_forest(
+        self, values: Float[Tensor, "... rows width"], said: Float[Tensor, "... width"]
+    ) -> Float[Tensor, "... rows width"]:
+        """What the model predicts, averaged with what its forest said."""
+        assert self.forest is not None
+        return averaged(self.task, self.forest.share.to(values.device), values, said.to(values.device))
 
     def embed(self, batch: GraphBatch) -> Float[Tensor, "graphs width"]:
         return self.model.embed(with_facts(batch, self.model.config.facts())).float().cpu()

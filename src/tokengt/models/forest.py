@@ -6,6 +6,7 @@ probability of class 1, or one probability per class. A forest says the mean ove
 has as many trees of its own. scikit-learn grows them (:mod:`tokengt.training.forest`) and is not needed to ask them.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -23,7 +24,7 @@ from tokengt.files import checksum, write_whole
 from tokengt.models.pretrained import read_saved
 
 FILE = "forest.safetensors"
-_FORMAT = "tokengt-forest-1"
+_FORMAT, _ABOUT = "tokengt-forest-1", "about"
 HALF = 0.5
 # Rows times trees that are followed at once.
 _AT_ONCE = 2**20
@@ -93,7 +94,7 @@ class Forest:
             left = features.gather(1, column.clamp(min=0)) <= self.threshold[place]
             place = torch.where(inner, torch.where(left, place + 1, self.other[place].long()), place)
         said = self.said[self.other[place].long()].double()
-        return said.view(len(features), *self.roots.shape, -1).mean(2).flatten(1)
+        return said.view(len(features), *self.roots.shape, self.said.shape[1]).mean(2).flatten(1)
 
 
 def at_most(numbers: Any) -> Any:
@@ -105,7 +106,9 @@ def at_most(numbers: Any) -> Any:
 def write_forest(folder: Path, forest: Forest, run: str) -> None:
     """``forest.safetensors``, with a checksum of its own and the fingerprint of the run that it belongs to."""
     tensors = {field.name: getattr(forest, field.name).contiguous() for field in fields(forest)}
-    write_whole(folder / FILE, save(tensors, {"format": _FORMAT, "run": run, "checksum": _checksum(tensors)}))
+    told = {"format": _FORMAT, "run": run, "checksum": _checksum(tensors)}
+    # Under one name, since safetensors writes several in any order.
+    write_whole(folder / FILE, save(tensors, {_ABOUT: json.dumps(told)}))
 
 
 def read_forest(folder: Path) -> Forest:
@@ -119,7 +122,7 @@ def read_forest(folder: Path) -> Forest:
         raise ValueError(f"{folder} was trained with a random forest beside its model, and {FILE} is missing")
     try:
         with safe_open(file, "pt") as opened:
-            told = opened.metadata() or {}
+            told = json.loads((opened.metadata() or {}).get(_ABOUT, "{}"))
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{file} is no safetensors file: {error}") from error

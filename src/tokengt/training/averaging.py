@@ -48,8 +48,8 @@ def with_forest(member: Member, valid: Told, test: Told, say: Callable[[str], No
     alone[asked] = natural(task, told)
     return Averaged(
         forest,
-        replace(valid, values=_with(valid.values, shown, averaged(task, forest, valid.values[shown], seen))),
-        replace(test, values=_with(test.values, asked, averaged(task, forest, test.values[asked], told))),
+        replace(valid, values=_with(valid.values, shown, averaged(task, forest.share, valid.values[shown], seen))),
+        replace(test, values=_with(test.values, asked, averaged(task, forest.share, test.values[asked], told))),
         {MODEL: test.values, FOREST: alone},
     )
 

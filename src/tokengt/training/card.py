@@ -54,6 +54,7 @@ class CardFacts:
         test: metrics on the test part, if it has rows.
         floor: the same metrics of ``task.floor``, which knows nothing but the training labels.
         linear: the same metrics of a linear model on fingerprints, where there is one.
+        apart: those of the model and of the forest beside it by themselves, where there is one.
         settings: the training settings that matter, by name.
         versions: programs by name, such as ``{"tokengt": "0.1.0", "torch": "2.13"}``.
         molecules: whether the data are molecules.
@@ -80,6 +81,7 @@ class CardFacts:
     test: Mapping[str, float] | None = None
     floor: Mapping[str, float] | None = None
     linear: Mapping[str, float] | None = None
+    apart: Mapping[str, Mapping[str, float]] | None = None
     settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     unit: str = "row"
@@ -189,7 +191,8 @@ def _results(facts: CardFacts) -> str:
     columns = {"test": [_number(facts.test[name]) for name in means]}
     if facts.alone:
         columns["each model alone"] = [_spread([scores.get(name) for scores in facts.alone]) for name in means]
-    for beside, values in (("linear", facts.linear), ("floor", floor)):
+    apart = [(f"{name} alone", values) for name, values in (facts.apart or {}).items()]
+    for beside, values in (*apart, ("linear", facts.linear), ("floor", floor)):
         if values:
             columns[beside] = [_number(values.get(name)) for name in means]
     parts = [_table(["metric", *columns], list(zip(means, *columns.values(), strict=True)))]
@@ -203,6 +206,11 @@ def _results(facts: CardFacts) -> str:
     if facts.alone:
         part = "the test part of its fold" if facts.folds else "the test part"
         parts.append(f"Each model alone: mean ± standard deviation over the {len(facts.alone)} models, each on {part}.")
+    if facts.apart:
+        parts.append(
+            "A prediction is a mean of what the model and a random forest say, which was grown on the descriptors that "
+            "the model's head reads; the validation part gave the forest its share."
+        )
     if facts.linear:
         how = "ridge regression" if facts.task.kind == "regression" else "logistic regression"
         parts.append(

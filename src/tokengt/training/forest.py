@@ -172,15 +172,21 @@ def _said(task: Task, forest: Any, values: Any) -> Any:
 
 
 def averaged(
-    task: Task, forest: Forest, model: Float[Tensor, "... rows width"], said: Float[Tensor, "rows width"]
+    task: Task,
+    share: Float[Tensor, " targets"],
+    model: Float[Tensor, "... rows width"],
+    said: Float[Tensor, "... width"],
 ) -> Float[Tensor, "... rows width"]:
     """What a run predicts: the forest's share of what that ``said``, the rest what the model predicts.
 
-    The mean is taken in the unit in which errors are alike.
+    The mean is taken in the unit in which errors are alike (:meth:`Scaling.comparable`), in which forests speak.
+    Gradients flow to the model's part.
     """
-    share = forest.share.double().cpu().repeat_interleave(said.shape[-1] // len(forest.share))
-    both = (1 - share) * _comparable(task, model) + share * said
-    return both if task.kind != "regression" else torch.from_numpy(task.scaling.from_comparable(both.numpy()))
+    weight = share.to(model).repeat_interleave(said.shape[-1] // len(share))
+    plain = (1 - weight) * model + weight * said
+    if task.kind != "regression" or not task.scaling.log_scale:
+        return plain
+    return torch.where(*task.scaling.logged_mean(weight, model, said), plain)
 
 
 def natural(task: Task, said: Float[Tensor, "rows width"]) -> Float[Tensor, "rows width"]:

@@ -218,6 +218,7 @@ def _facts(
         test=summary.get("test"),
         floor=summary.get("floor"),
         linear=summary.get("linear"),
+        apart=summary.get("apart"),
         settings={
             "seed": spec.seed,
             "loss": spec.task.loss,

@@ -82,6 +82,21 @@ class Scaling:
         logged = np.array(self.log_scale) > 0
         return np.where(logged, np.exp(np.where(logged, np.minimum(numbers, _LARGEST_LOG), 0.0)), numbers)
 
+    def logged_mean(
+        self,
+        weight: Float[Tensor, " targets"],
+        numbers: Float[Tensor, "... rows targets"],
+        logs: Float[Tensor, "... targets"],
+    ) -> tuple[Bool[Tensor, " targets"], Float[Tensor, "... rows targets"]]:
+        """Which targets are learned by their logarithm, and of these a weighted mean of ``numbers`` with ``logs``.
+
+        The mean is one of logarithms, and a number again: a geometric one.
+        """
+        mean, scale, logged = self._logs(numbers.device)
+        own = torch.maximum(numbers, (mean - _FURTHEST * scale).exp()).log()
+        both = (1 - weight) * own + weight * torch.where(logged, logs, 0.0)
+        return logged, both.clamp(max=_LARGEST_LOG).exp()
+
     @property
     def deviations(self) -> Float[ndarray, " targets"]:
         """The standard deviation of the training labels, each as :meth:`comparable` has them."""

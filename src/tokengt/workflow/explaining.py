@@ -115,7 +115,7 @@ def explain(
             ask(member.model, graph, reading=reading, draw=draw, attention=place == draw == 0)
             for place, member in enumerate(predictor.members)
             for graph in [ready(member, single.graph, predictor.device)]
-            for reading in [partial(predictor.readable, member=member)]
+            for reading in [partial(predictor.readable, member=member, said=member.said(graph))]
             for draw in range(passes)
         ]
     first, missing = parts[0], dict(parts[0].missing)
@@ -140,6 +140,7 @@ def explain(
         maps=None if first.maps is None else replace(first.maps, tokens=tokens),
         missing=missing,
         members=len(predictor.members),
+        forest=_forest_share(predictor, first.output),
         usual=found,
         molecule=molecule,
         source=single.source,
@@ -220,6 +221,13 @@ def _predicted(predictor: Predictor, graph: GraphBatch, item: int, draws: int, o
     for reason in predictor.reasons(graph, found.values).values():
         raise ValueError(reason)
     return found.at(slice(item, item + 1))
+
+
+def _forest_share(predictor: Predictor, output: int) -> float | None:
+    """The mean share that forests have of an output, over the models of the run; None where there are none."""
+    shares = [member.forest.share for member in predictor.members if member.forest is not None]
+    # A multiclass run has one target, whose classes are the outputs.
+    return float(torch.stack([share[min(output, len(share) - 1)] for share in shares]).mean()) if shares else None
 
 
 def _interval(trust: Trust, level: float | None) -> Interval | None:

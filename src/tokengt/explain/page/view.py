@@ -75,6 +75,7 @@ def _prediction(explanation: Explanation) -> dict[str, Any]:
     ]
     notes = [words.SPREAD] if spread is not None else []
     notes += [] if interval is None else [words.interval_sentence(interval.level)]
+    notes += [] if explanation.forest is None else [words.forest_sentence(explanation.forest)]
     return {
         "rows": rows,
         "shown": explanation.output,

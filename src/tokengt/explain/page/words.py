@@ -24,6 +24,14 @@ UNLIKE = (
 )
 
 
+def forest_sentence(share: float) -> str:
+    """How much of a prediction is not the model's, and what becomes of that here."""
+    return (
+        f"{100 * share:.0f}% of the prediction is what a random forest on descriptors of the whole molecule says; "
+        "what is shown here is due to the model, and the forest's part is held as it is."
+    )
+
+
 def number(value: float, digits: int = 4) -> str:
     """A few digits, with a real minus sign."""
     return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "unknown"
