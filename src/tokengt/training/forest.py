@@ -24,8 +24,6 @@ from tokengt.data.store import Store
 from tokengt.interop.descriptors import FEATURE_KINDS
 from tokengt.models.contract import ModelConfig
 from tokengt.models.forest import HALF, Forest
-from tokengt.models.tokengt.config import TokenGTConfig
-from tokengt.models.tokengt.heads import HeadDescriptors
 from tokengt.training.config import TrainingConfig
 from tokengt.training.floor import Floor, has_fingerprints, inputs, some_of
 from tokengt.training.tasks import Task
@@ -112,7 +110,7 @@ def is_wanted(training: TrainingConfig, task: Task, store: Store, model: ModelCo
         if obstacle is not None:
             raise ValueError(f"training.forest is 'always', and {obstacle}; set it to 'never'")
         return True
-    reads = isinstance(model, TokenGTConfig) and isinstance(model.descriptors, HeadDescriptors)
+    reads = model.kept_descriptors < model.num_descriptors
     policy = policy_of(store.manifest.featurisation)
     return obstacle is None and reads and policy is not None and set(FEATURE_KINDS) <= set(policy.features)
 
