@@ -17,8 +17,9 @@ from tokengt.models.forest import FILE, HALF
 from tokengt.training import forest as forests
 from tokengt.training.averaging import FOREST, MODEL
 from tokengt.training.config import TrainingConfig
-from tokengt.training.forest import averaged, fitted_share, grown, is_wanted, natural
+from tokengt.training.forest import grown, is_wanted
 from tokengt.training.results import read_summary
+from tokengt.training.shares import averaged, fitted_share, natural
 from tokengt.training.spec import read_run
 from tokengt.training.tasks import Task
 from tokengt.workflow.explaining import explain

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from tests.effects import Effects
 from tests.training.stores import molecule_store, ring
-from tokengt import Graph, GraphBatch
+from tokengt import Graph, GraphBatch, TokenGTConfig
 from tokengt.data.splits import Split
 from tokengt.interop.descriptors import DESCRIPTORS
 from tokengt.links import edges_as_links
 from tokengt.models.own import as_model
 from tokengt.training import checkpoint, loop, snapshots
 from tokengt.training.checkpoint import CheckpointWriter, read_checkpoint
-from tokengt.training.config import TrainingConfig
+from tokengt.training.config import ForestWish, TrainingConfig
+from tokengt.training.forest import is_wanted
 from tokengt.training.links import LinkTraining, link_steps
 from tokengt.training.loop import Trainer
 from tokengt.training.memory import settle_memory
@@ -32,6 +33,7 @@ from tokengt.training.resolve import resolve
 from tokengt.training.tasks import Task
 
 effects = Effects(TrainingConfig, LinkTraining)
+WISHES: tuple[ForestWish, ...] = get_args(ForestWish)
 TASK = Task("regression", ("y",))
 # One step of all graphs per epoch, at a rate that does not change, without decay and clipping: easily worked by hand.
 PLAIN = TrainingConfig(
@@ -242,6 +244,19 @@ def test_the_learning_rate_is_the_length_of_the_first_step() -> None:
         _, _, watch = trained(replace(PLAIN, learning_rate=rate))
         assert watch.weights[0] == pytest.approx(START - rate, abs=1e-9)
         assert watch.weights == pytest.approx(list(adam([rate] * 3)), rel=1e-12)
+
+
+@effects.of(TrainingConfig, "forest")
+def test_a_forest_stands_beside_the_model_as_asked() -> None:
+    """By itself beside a model whose head reads features of molecules alone; these numbers are a table's."""
+    store, task = molecule_store(), Task("regression", ("y",))
+    numbered = replace(store, graphs=store.graphs.with_graph_features(torch.ones(len(store), 2)))
+    found = {wish: is_wanted(TrainingConfig(forest=wish), task, numbered, TokenGTConfig()) for wish in WISHES}
+    assert found == {"auto": False, "always": True, "never": False}
+    with pytest.raises(ValueError, match=r"training\.forest is 'always', and the data has no features"):
+        is_wanted(TrainingConfig(forest="always"), task, store, TokenGTConfig())
+    with pytest.raises(ValueError, match=r"training\.forest is 'often'; expected one of auto, always, never"):
+        TrainingConfig(forest="often")  # type: ignore[arg-type]
 
 
 @effects.of(TrainingConfig, "weight_decay")

@@ -15,7 +15,7 @@ from tokengt.models.own import OwnConfig, as_model, copy_of
 from tokengt.models.passes import Over, Prediction, run_passes, summarise
 from tokengt.models.pretrained import CONFIG, read_weights, restore
 from tokengt.structure.facts import with_facts
-from tokengt.training.forest import averaged
+from tokengt.training.shares import averaged
 from tokengt.training.spec import Descriptors
 from tokengt.training.tasks import Task
 

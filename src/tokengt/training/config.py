@@ -139,6 +139,7 @@ class TrainingConfig:
             ("recompute", get_args(Recompute)),
             ("loss", (None, *get_args(Loss))),
             ("log_targets", get_args(LogTargets)),
+            ("forest", get_args(ForestWish)),
         ):
             if getattr(self, name) not in allowed:
                 words = ", ".join(map(str, allowed))
