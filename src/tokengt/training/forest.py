@@ -81,12 +81,15 @@ def _alone(forest: Any) -> Any:
 
 
 def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = None) -> Any:
-    """scikit-learn's forest of the rows that have a label."""
+    """scikit-learn's forest of the rows that have a label and count."""
     try:
         from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
     except ImportError as error:
         raise ImportError("a random forest is grown by scikit-learn; pip install scikit-learn brings it") from error
     there = ~np.isnan(labels)
+    if weights is not None and weights[there].any():
+        # A leaf of rows that count nothing would say nothing.
+        there &= weights > 0
     counts = None if weights is None else weights[there]
     if kind == "regression":
         forest = RandomForestRegressor(TREES, max_features=1 / 3, random_state=seed, n_jobs=-1)
@@ -138,7 +141,7 @@ def grown(
     for at in range(len(task.names)):
         column = learned[:, at]
         forest = _fitted(task.kind, known, column, seed, _counts(task, column, at, weights))
-        own = [grown.tree_ for grown in forest.estimators_]
+        own = [tree.tree_ for tree in forest.estimators_]
         trees.append(own)
         said.append([_said(task, forest, tree.value) for tree in own])
     return Forest.of_trees(trees, said)
