@@ -23,7 +23,7 @@ OPTIONS = {
     "finetune.py": ["--epochs", "3", "--out", "out"],
     "own_model.py": ["--epochs", "8", "--out", "out"],
     "pyg_training.py": ["--epochs", "6", "--out", "out"],
-    "solubility.py": ["--epochs", "1", "--out", "out"],
+    "solubility.py": ["--epochs", "4", "--out", "out"],
 }
 ROW = r"^(\S+(?: \S+)?) +(nan|-?[\d.]+) ± (nan|[\d.]+)"
 

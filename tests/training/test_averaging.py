@@ -178,7 +178,7 @@ def test_models_of_an_ensemble_have_a_forest_each_and_the_same_bytes_every_time(
 @pytest.mark.parametrize(
     ("changed", "settings", "sentence"),
     [
-        ({}, {}, "no features of whole graphs"),
+        ({}, {}, "no numbers of whole graphs"),
         ({"descriptors": ("dose",)}, {"training.loss": "quantile"}, "trees learn the mean of numbers"),
     ],
 )

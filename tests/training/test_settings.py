@@ -253,7 +253,7 @@ def test_a_forest_stands_beside_the_model_as_asked() -> None:
     numbered = replace(store, graphs=store.graphs.with_graph_features(torch.ones(len(store), 2)))
     found = {wish: is_wanted(TrainingConfig(forest=wish), task, numbered, TokenGTConfig()) for wish in WISHES}
     assert found == {"auto": False, "always": True, "never": False}
-    with pytest.raises(ValueError, match=r"training\.forest is 'always', and the data has no features"):
+    with pytest.raises(ValueError, match=r"training\.forest is 'always', and the data has no numbers"):
         is_wanted(TrainingConfig(forest="always"), task, store, TokenGTConfig())
 
 

@@ -119,7 +119,7 @@ def is_wanted(training: TrainingConfig, task: Task, store: Store, model: ModelCo
 def _obstacle(training: TrainingConfig, task: Task, store: Store) -> str | None:
     """Why no forest can stand beside a model of this data, in words; None where it can."""
     if store.manifest.level != "graph" or not isinstance(store.graphs.graph_features, Tensor):
-        return "the data has no features of whole graphs that trees could read (descriptors, or --features)"
+        return "the data has no numbers of whole graphs, such as descriptors, that trees could read"
     if task.loss in ("quantile", "gaussian") or store.bounds is not None:
         return "trees learn the mean of numbers that are known, and no quantile, variance or bound"
     if len(task.names) > _MOST_TARGETS:
