@@ -13,7 +13,8 @@ from torch import Tensor
 from tests.training.stores import molecule_store
 from tests.workflow.small import QUIET, molecules, read_csv, train_small, write_csv
 from tokengt.inference import Predictor
-from tokengt.models.forest import FILE, HALF
+from tokengt.models.forest import FILE, HALF, MOST_COLUMNS
+from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training import forest as forests
 from tokengt.training.averaging import FOREST, MODEL
 from tokengt.training.config import TrainingConfig
@@ -201,6 +202,31 @@ def test_by_itself_it_stands_beside_models_that_read_descriptors_of_molecules(tm
     store, task = molecule_store(), Task("regression", ("y",))
     assert not is_wanted(TrainingConfig(), task, store, default.spec.model), "the store has no features"
     assert not is_wanted(TrainingConfig(forest="never"), task, store, default.spec.model)
+
+
+def test_without_scikit_learn_a_default_run_says_that_it_has_no_forest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is trained all the same, and the card keeps the sentence; a run that wants no forest is told nothing."""
+    monkeypatch.setattr(forests, "find_spec", lambda name: None)
+    data = write_csv(tmp_path / "data.csv", ("smiles", "y"), list(zip(*molecules(40), strict=True)))
+    told = replace(QUIET, quiet=False)
+    for wish, out in (("auto", tmp_path / "run"), ("never", tmp_path / "plain")):
+        settings = {"training.epochs": 1, "training.forest": wish}
+        assert train(data, out, target="y", settings=settings, options=told, device="cpu").members[0].forest is None
+        sentence = "no random forest stands beside the model: scikit-learn is not installed"
+        shown = capsys.readouterr()
+        assert (sentence in shown.out + shown.err) == (wish == "auto")
+        assert (sentence[1:] in (out / "README.md").read_text()) == (wish == "auto")
+    with pytest.raises(ValueError, match=r"training\.forest is 'always', and scikit-learn is not installed"):
+        train(data, tmp_path / "asked", target="y", settings=ALWAYS, options=told, device="cpu")
+
+
+def test_more_columns_than_a_tree_can_name_are_refused() -> None:
+    store, task = molecule_store(3), Task("regression", ("y",))
+    wide = replace(store, graphs=store.graphs.with_graph_features(torch.zeros(len(store), MOST_COLUMNS + 1)))
+    with pytest.raises(ValueError, match=r"there are 32,768 columns of descriptors; expected at most 32,767"):
+        is_wanted(TrainingConfig(forest="always"), task, wide, TokenGTConfig())
 
 
 def test_what_is_explained_adds_up_to_what_is_predicted(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from tokengt.models.pretrained import read_saved
 FILE = "forest.safetensors"
 _FORMAT, _ABOUT = "tokengt-forest-1", "about"
 HALF = 0.5
+# Columns that a tree can tell apart by 16 bits.
+MOST_COLUMNS = 2**15 - 1
 # Rows times trees that are followed at once.
 _AT_ONCE = 2**20
 

@@ -23,7 +23,7 @@ from tokengt.data.splits import Split
 from tokengt.data.store import Store
 from tokengt.interop.descriptors import FEATURE_KINDS
 from tokengt.models.contract import ModelConfig
-from tokengt.models.forest import Forest
+from tokengt.models.forest import MOST_COLUMNS, Forest
 from tokengt.training.config import TrainingConfig
 from tokengt.training.floor import Floor, has_fingerprints, inputs, some_of
 from tokengt.training.tasks import Task
@@ -69,10 +69,7 @@ def forest_column(
     if kind == "regression":
         said = _alone(forest).predict(asked)[:, None]
         return np.exp(said) if logs else said
-    # A class that no row has gets no column of scikit-learn's.
-    probabilities = np.zeros((asked.shape[0], classes if kind == "multiclass" else 2))
-    probabilities[:, forest.classes_] = _alone(forest).predict_proba(asked)
-    return probabilities if kind == "multiclass" else probabilities[:, 1:]
+    return _of_classes(kind, classes, forest, _alone(forest).predict_proba(asked))
 
 
 def _alone(forest: Any) -> Any:
@@ -98,6 +95,13 @@ def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = N
     return forest.fit(known[there], labels[there].astype(np.int64), sample_weight=counts)
 
 
+def _of_classes(kind: TaskKind, classes: int, forest: Any, shares: Any) -> Any:
+    """From shares of the classes that have a row, as scikit-learn gives them: those of all, or that of class 1."""
+    whole = np.zeros((len(shares), classes if kind == "multiclass" else 2))
+    whole[:, forest.classes_] = shares
+    return whole if kind == "multiclass" else whole[:, 1:]
+
+
 def is_wanted(training: TrainingConfig, task: Task, store: Store, model: ModelConfig) -> bool:
     """Whether a forest stands beside the model.
 
@@ -106,24 +110,44 @@ def is_wanted(training: TrainingConfig, task: Task, store: Store, model: ModelCo
     """
     if training.forest == "never":
         return False
-    obstacle = _obstacle(training, task, store)
+    obstacle = _obstacle(task, store) or _not_installed()
     if training.forest == "always":
         if obstacle is not None:
             raise ValueError(f"training.forest is 'always', and {obstacle}; set it to 'never'")
         return True
+    return obstacle is None and _by_default(store, model)
+
+
+def left_out(training: TrainingConfig, task: Task, store: Store, model: ModelConfig) -> str | None:
+    """A sentence where a forest would stand beside the model by itself, and only scikit-learn is wanting."""
+    without = _not_installed()
+    if training.forest != "auto" or not _by_default(store, model) or _obstacle(task, store) or without is None:
+        return None
+    return f"no random forest stands beside the model: {without}"
+
+
+def _by_default(store: Store, model: ModelConfig) -> bool:
+    """Whether the model's head reads what describes molecules best, which trees read well."""
     reads = model.kept_descriptors < model.num_descriptors
     policy = policy_of(store.manifest.featurisation)
-    return obstacle is None and reads and policy is not None and set(FEATURE_KINDS) <= set(policy.features)
+    return reads and policy is not None and set(FEATURE_KINDS) <= set(policy.features)
 
 
-def _obstacle(training: TrainingConfig, task: Task, store: Store) -> str | None:
+def _obstacle(task: Task, store: Store) -> str | None:
     """Why no forest can stand beside a model of this data, in words; None where it can."""
-    if store.manifest.level != "graph" or not isinstance(store.graphs.graph_features, Tensor):
+    columns = store.graphs.graph_features
+    if store.manifest.level != "graph" or not isinstance(columns, Tensor):
         return "the data has no numbers of whole graphs, such as descriptors, that trees could read"
     if task.loss in ("quantile", "gaussian") or store.bounds is not None:
         return "trees learn the mean of numbers that are known, and no quantile, variance or bound"
     if len(task.names) > _MOST_TARGETS:
         return f"there are {len(task.names)} targets; expected at most {_MOST_TARGETS}"
+    if columns.shape[1] > MOST_COLUMNS:
+        return f"there are {columns.shape[1]:,} columns of descriptors; expected at most {MOST_COLUMNS:,}"
+    return None
+
+
+def _not_installed() -> str | None:
     return None if find_spec("sklearn") else "scikit-learn is not installed (pip install 'tokengt[chem]')"
 
 
@@ -165,6 +189,4 @@ def _said(task: Task, forest: Any, values: Any) -> Any:
     values = values[:, 0]
     if task.kind == "regression":
         return values
-    shares = np.zeros((len(values), task.width if task.kind == "multiclass" else 2))
-    shares[:, forest.classes_] = values / values.sum(1, keepdims=True)
-    return shares if task.kind == "multiclass" else shares[:, 1:]
+    return _of_classes(task.kind, task.width, forest, values / values.sum(1, keepdims=True))

@@ -19,6 +19,7 @@ from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.pretrained import WEIGHTS
 from tokengt.presets import PRETRAINED
 from tokengt.training.card import LINEAR, censored_notes
+from tokengt.training.forest import left_out
 from tokengt.training.resolve import Member, Say, policy_of
 from tokengt.training.tasks import Task
 
@@ -47,6 +48,10 @@ def data_notes(store: Store, member: Member, guessed: bool, say: Say) -> dict[st
         sentence = f"The logarithm of {', '.join(spec.task.logged)} is learned, so that relative errors count alike."
         say(f"{sentence} (training.log_targets)")
         noted.append(sentence)
+    without = left_out(spec.training, spec.task, store, spec.model)
+    if without is not None:
+        say(without)
+        noted.append(f"{without[0].upper()}{without[1:]}.")
     missing = spec.task.unseen_classes(member.train_targets)
     if missing:
         shown = f"{', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}"
