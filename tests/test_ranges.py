@@ -63,7 +63,11 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
         for name in ("dim", "num_layers", "out_dim")
     },
     **{f"{kind}.mlp_dim": COUNT for kind in ("GinConfig", "GcnConfig", "GatConfig", "GraphormerConfig", "GrpeConfig")},
-    **{f"{kind}.dropout": SHARE for kind in ("GinConfig", "GcnConfig", "GatConfig")},
+    **{
+        f"{kind}.{name}": SHARE
+        for kind in ("GinConfig", "GcnConfig", "GatConfig")
+        for name in ("dropout", "feature_dropout")
+    },
     **{
         f"{kind}.{name}": SHARE
         for kind in ("GpsConfig", "GraphormerConfig", "EgtConfig", "GrpeConfig")

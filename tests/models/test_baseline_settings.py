@@ -102,6 +102,18 @@ def test_numbers_are_dropped_after_every_layer_and_of_what_a_virtual_node_says(
             assert torch.equal(out, plain)
 
 
+@effects.of(MESSAGES, "feature_dropout")
+@message_passing
+def test_float_features_of_nodes_are_dropped_in_training(kind: type[MessagePassingConfig]) -> None:
+    for rate in (0.0, 0.4):
+        model = passing(kind, dim=64, feature_dropout=rate, node_features=FeatureSpec(width=64))
+        nn.init.eye_(model.node_encoder.linear.weight)
+        features = torch.rand(500, 64, dtype=torch.float64) + 0.5
+        embedded = model.train().node_encoder(features)
+        assert torch.equal(embedded, features) if rate == 0 else assert_dropped(embedded, features, rate) is None
+        assert torch.equal(model.eval().node_encoder(features), features)
+
+
 @effects.of(MESSAGES, "mlp_dim")
 @message_passing
 def test_the_mlps_have_the_hidden_width_that_they_are_told(kind: type[MessagePassingConfig]) -> None:

@@ -77,6 +77,24 @@ def test_one_round_of_a_gcn_by_hand() -> None:
     torch.testing.assert_close(out, wide([3.5], [(13 + 0 + 21.5) / 2], [21.5]))
 
 
+def test_what_follows_from_the_edges_of_a_batch_is_worked_out_once() -> None:
+    """Also where a prediction asks for it before a training step does; another batch has its own."""
+    store = graph_store([ring(3), ring(4)], "node")
+    batch, other = store.graphs, store.graphs.select([1])
+    assert Joined.of(batch) is Joined.of(batch.select([0, 1]))
+    assert Joined.of(batch) is not Joined.of(other)
+    model: Any = GcnConfig(dim=4, num_layers=2, dropout=0.0).fit(store, 1).build().eval()
+    fresh: Any = GcnConfig(dim=4, num_layers=2, dropout=0.0).fit(store, 1).build().eval()
+    fresh.load_state_dict(model.state_dict())
+    with torch.inference_mode():
+        shown = model(other)
+    model(other).sum().backward()
+    fresh(graph_store([ring(4)], "node").graphs).sum().backward()
+    torch.testing.assert_close(model(other), shown)
+    for own, expected in zip(model.parameters(), fresh.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, expected.grad)
+
+
 @pytest.mark.parametrize("make", [lambda: GinRound(3, 5), lambda: GcnRound(3)], ids=["gin", "gcn"])
 @pytest.mark.parametrize("edges", [0, 1, 12])
 def test_edges_without_features_are_summed_as_edges_of_zeros_are(make: Any, edges: int) -> None:

@@ -70,7 +70,8 @@ def test_states_have_the_width_and_rows_the_level_of_the_config(kind: Kind) -> N
     for dim in (8, 12):
         for level, count in (("graph", 2), ("node", 8), ("edge", 12)):
             model = model_of(kind, dim=dim, level=level, out_dim=3)
-            nodes, graphs = model.states(batch)
+            nodes, read = model.states(batch)
+            graphs = read()
             assert (nodes.shape, graphs.shape) == ((8, dim), (2, dim))
             ends = nodes[batch.edge_index].transpose(0, 1).flatten(1)
             out = model(batch)
@@ -123,7 +124,7 @@ def test_features_are_read_that_a_model_is_told_of(kind: Kind) -> None:
         assert not torch.allclose(model(replace(graph, **{name: other})), out, atol=1e-6)
         with pytest.raises(ValueError, match=f"{name} is .*this model expects 7 floats"):
             model_of(kind, **{**specs, name: FeatureSpec(width=7)})(graph)
-    _, graphs = model.states(GraphBatch.collate([graph]))
+    graphs = model.states(GraphBatch.collate([graph]))[1]()
     assert graph.graph_features is not None
     read = graphs + graph.graph_features.double() @ model.graph_encoder.linear.weight.T
     torch.testing.assert_close(out, model.head(read))

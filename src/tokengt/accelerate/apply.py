@@ -33,7 +33,8 @@ def accelerate(
         device: where it is going to run; it need not lie there yet.
         compile: put the blocks through ``torch.compile``.
         kernels: on a GPU, put Triton kernels between the matrix products of a block also where it is not compiled. For
-            training steps that are recorded (:class:`Recorder`): elsewhere the host would need longer to call them.
+            training steps that are recorded (:class:`Recorder`) or large: elsewhere the host would need longer to call
+            them than the GPU to do their work.
         backend: of ``torch.compile``.
     """
     kernels = kernels and torch.device(device).type == "cuda"

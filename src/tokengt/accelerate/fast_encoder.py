@@ -23,7 +23,7 @@ class FastEncoder(nn.Module):
         encoder: the plain one.
         backend: of ``torch.compile``; None to compile nothing.
         kernels: whether row kernels are also used in code that is not compiled. They cost the host more than they save
-            the GPU, unless the launches are recorded.
+            the GPU, unless the launches are recorded or the batches large.
     """
 
     def __init__(self, encoder: Encoder, backend: str | None = None, *, kernels: bool = False) -> None:

@@ -1,7 +1,7 @@
 """What models of nodes and edges have in common: fields that follow from the data, and the rows that a head reads."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, get_args
 
@@ -19,6 +19,10 @@ from tokengt.models.features import FeatureEncoder, FeatureSpec, spec_of
 from tokengt.ragged import Segments, segment_sum
 from tokengt.structure.distances import LONGEST
 from tokengt.structure.facts import HopDistances, StructureFact
+
+# One vector per graph, worked out when it is asked for: for one large graph that takes longer than a layer, and heads
+# of nodes do not read it.
+GraphRows = Callable[[], Float[Tensor, "graphs width"]]
 
 
 def check_heads(dim: int, num_heads: int) -> None:
@@ -161,8 +165,8 @@ class GraphModel(Model):
     head: nn.Module
 
     @abstractmethod
-    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs width"]]:
-        """The last states of all nodes, and one vector per graph."""
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphRows]:
+        """The last states of all nodes, and a way to one vector per graph, for those who ask for it."""
 
     def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
         packed = as_batch(batch)
@@ -179,7 +183,7 @@ class GraphModel(Model):
         """The vector of each graph, before descriptors are added."""
         packed = as_batch(batch)
         self.config.check_edges(packed)
-        return self.states(packed)[1]
+        return self.states(packed)[1]()
 
     @property
     def embedding_width(self) -> int:
@@ -210,7 +214,7 @@ def read_rows(
     level: Level,
     batch: GraphBatch,
     nodes: Float[Tensor, "nodes dim"],
-    graphs: Float[Tensor, "graphs width"],
+    graphs: GraphRows,
     descriptors: Float[Tensor, "graphs _"] | None,
     *,
     symmetric: bool = True,
@@ -220,7 +224,7 @@ def read_rows(
     Embedded descriptors are added to the row of their graph, or to those of all its nodes.
     """
     if level == "graph":
-        return graphs if descriptors is None else graphs + descriptors
+        return graphs() if descriptors is None else graphs() + descriptors
     rows = nodes if descriptors is None else nodes + descriptors.index_select(0, batch.nodes.ids)
     if level == "node":
         return rows

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, NodeEncoder, PairModelConfig, check_heads
+from tokengt.models.common import GraphModel, GraphRows, NodeEncoder, PairModelConfig, check_heads
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads, pair_count
@@ -105,13 +105,14 @@ class Egt(GraphModel):
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.layers)
 
-    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs width"]]:
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphRows]:
         pairs = Pairs(batch, self.config.virtual_nodes)
         states = pairs.joined(self.node_encoder(batch), self.virtual_nodes)
         channels = self.channels(batch, pairs)
         for layer in self.layers:
             states, channels = layer(states, channels, pairs)
-        return pairs.parted(self.norm(states))
+        nodes, graphs = pairs.parted(self.norm(states))
+        return nodes, lambda: graphs
 
 
 class EdgeChannels(nn.Module):

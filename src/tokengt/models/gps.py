@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, NodeEncoder, check_heads, pooled
+from tokengt.models.common import GraphModel, GraphModelConfig, GraphRows, NodeEncoder, check_heads, pooled
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pyg import batch_norm, pyg_layers
@@ -89,7 +89,7 @@ class Gps(GraphModel):
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.layers)
 
-    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphRows]:
         self.edge_encoder.check(batch, batch.edges)
         states = self.node_encoder(batch)
         walks = fact_of(batch, WalkReturns(self.config.walk_steps))
@@ -100,7 +100,7 @@ class Gps(GraphModel):
             edges = states.new_zeros(batch.num_edges, states.shape[1])
         for layer in self.layers:
             states = layer(states, batch.edge_index, batch.nodes.ids, edge_attr=edges.to(states.dtype))
-        return states, pooled(states, batch.nodes, self.config.pooling)
+        return states, lambda: pooled(states, batch.nodes, self.config.pooling)
 
 
 def gps_layer(config: GpsConfig) -> nn.Module:

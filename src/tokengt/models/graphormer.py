@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, NodeEncoder, PairModelConfig, check_heads
+from tokengt.models.common import GraphModel, GraphRows, NodeEncoder, PairModelConfig, check_heads
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pairs import Pairs, biased_attention, feed_forward, pair_count
 from tokengt.structure.facts import HopDistances, fact_of
@@ -94,7 +94,7 @@ class Graphormer(GraphModel):
     def pieces(self) -> Sequence[nn.Module]:
         return tuple(self.blocks)
 
-    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphRows]:
         pairs = Pairs(batch, virtual=1)
         most = self.config.max_degree
         nodes = self.node_encoder(batch)
@@ -105,7 +105,8 @@ class Graphormer(GraphModel):
         bias = pairs.only_real(pairs.matrices(self.bias(batch, pairs)))
         for block in self.blocks:
             states = block(states, bias, pairs)
-        return pairs.parted(self.norm(states))
+        nodes, graphs = pairs.parted(self.norm(states))
+        return nodes, lambda: graphs
 
 
 class PairBias(nn.Module):

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, NodeEncoder, PairModelConfig, check_heads
+from tokengt.models.common import GraphModel, GraphRows, NodeEncoder, PairModelConfig, check_heads
 from tokengt.models.features import FeatureEncoder
 from tokengt.models.pairs import Pairs, feed_forward, heads_in_buckets, out_of_heads, pair_count
 from tokengt.structure.distances import LONGEST
@@ -123,13 +123,14 @@ class Grpe(GraphModel):
             None if edges[0] is None else torch.stack(edges).view(shape),
         )
 
-    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphRows]:
         pairs = Pairs(batch, virtual=1)
         states = pairs.joined(self.node_encoder(batch), self.virtual_node)
         relations = self.relations(batch, pairs)
         for block in self.blocks:
             states = block(states, relations, pairs)
-        return pairs.parted(self.norm(states))
+        nodes, graphs = pairs.parted(self.norm(states))
+        return nodes, lambda: graphs
 
 
 class GrpeBlock(nn.Module):

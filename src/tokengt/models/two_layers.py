@@ -125,9 +125,9 @@ class TwoLayers(Model):
 
     def forward(self, batch: Any, *, draw: int = 0) -> Float[Tensor, "rows out"]:
         packed = as_batch(batch)
-        states, level = self._states(packed), self.config.level
-        means = _means(states, packed) if level == "graph" else states[:0]
-        out: Tensor = self.head(read_rows(level, packed, states, means, None, symmetric=self.config.symmetric))
+        states, config = self._states(packed), self.config
+        rows = read_rows(config.level, packed, states, lambda: _means(states, packed), None, symmetric=config.symmetric)
+        out: Tensor = self.head(rows)
         return out
 
     def embed(self, batch: Any) -> Float[Tensor, "graphs dim"]:

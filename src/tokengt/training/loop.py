@@ -26,7 +26,7 @@ from tokengt.data.facts import fact_of_all
 from tokengt.draws import chain_of, seed_generators
 from tokengt.models.contract import Model
 from tokengt.training.config import TrainingConfig
-from tokengt.training.memory import settle_memory
+from tokengt.training.memory import is_short, settle_memory
 from tokengt.training.objective import Objective
 from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, rate_groups, set_rate
 from tokengt.training.parts import Part, Parts
@@ -40,6 +40,8 @@ from tokengt.training.validation import Evaluator, is_better, set_training
 
 # Steps between two looks at the clock: all processes must agree on when to save, and to agree they must wait.
 _CLOCK_STEPS = 20
+# Tokens of a step in which a GPU is busy for longer than the host needs to call its kernels.
+_LARGE_STEP = 2**16
 
 
 class Trainer:
@@ -77,10 +79,11 @@ class Trainer:
         self.on_epoch, self.warn = on_epoch, warn
         self.progress = progress or Progress(config.epochs, quiet=True)
         self.model = model.double() if config.precision == "float64" else model
-        # The same weights run in a faster way where there is one; otherwise this is the model itself. Row kernels
-        # outside of compiled code are for recorded steps: there a block leaves its bias to the next one, by when FSDP
-        # would have freed it.
-        kernels = self.model.sequence_rule() is not None and not shards_weights(fabric) and config.recompute != "always"
+        self.parts = on_device(parts, fabric.device)
+        self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
+        usual = [piece for step in self._steps_of(0) for piece in self._mine(step)]
+        # The same weights run in a faster way where there is one; otherwise this is the model itself.
+        kernels = self._takes_row_kernels(usual)
         self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=kernels)
         self.forward = set_up(fabric, Enveloped(self.fast, several=fabric.world_size > 1))
         if config.compile and self.fast is self.model:
@@ -91,15 +94,12 @@ class Trainer:
         groups = rate_groups(self.model, config)
         self.optimizer = fabric.setup_optimizers(make_optimizer(self.parameters, config, groups))
         self.average = MovingAverage(self.parameters, config.ema) if config.ema else None
-        self.parts = on_device(parts, fabric.device)
-        self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         # How many labels every graph holds for training; of links it depends on the epoch.
         self.labels = parts.labels_per_graph(parts.train, task.table)
         if self.parts.links is not None:
             links = replace(self.parts.links, ready=partial(_ready, model), device=self.parts.graphs.device)
             self.parts = replace(self.parts, links=links)
         set_training(self.forward, self.model)  # Which kernels attend depends on dropout.
-        usual = [piece for step in self._steps_of(0) for piece in self._mine(step)]
         # Before steps are recorded, which does not go with activations that are computed again.
         plain = self.fast is self.model
         sentence = settle_memory(self.model, self.parts.graphs, usual, config, fabric.device, blocks=plain)
@@ -176,6 +176,20 @@ class Trainer:
         pieces = self.fabric.world_size * self.config.accumulate
         places, costs = self.parts.train.places, self.parts.costs
         return epoch_steps(places, costs, self.config.batching, seed=self.seed, epoch=epoch, pieces=pieces)
+
+    def _takes_row_kernels(self, usual: list[Tensor]) -> bool:
+        """Whether blocks use row kernels though nothing is compiled: where calling them costs the host no time.
+
+        So it is in steps that are recorded, and in large ones, unless memory is short: what kernels keep is not
+        computed again. Nor do they go with FSDP: a block leaves its bias to the next one, by when it would be freed.
+        """
+        if shards_weights(self.fabric) or self.config.recompute == "always":
+            return False
+        if self.model.sequence_rule() is not None:
+            return True
+        largest = max((int(self.parts.costs[piece].sum()) for piece in usual), default=0)
+        graphs, device = self.parts.graphs, self.fabric.device
+        return largest >= _LARGE_STEP and not is_short(self.model.config, graphs, usual, self.config, device)
 
     def _make_recorded(self, usual: list[Tensor]) -> tuple[RecordedSteps | None, str]:
         """Steps that are replayed, where they can be; else why not."""

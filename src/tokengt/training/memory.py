@@ -81,11 +81,23 @@ def settle_memory(
     if training.recompute == "always":
         able = blocks and model.set_recompute(True)
         return None if able else "training.recompute does nothing for this model or its compiled blocks: all is kept"
-    needed, limit = _needed(model.config, graphs, pieces, training, device), memory_limit(training, device)
-    if 2 * needed > limit and training.recompute == "auto" and blocks and model.set_recompute(True):
+    if is_short(model.config, graphs, pieces, training, device) and blocks and model.set_recompute(True):
+        needed, limit = _needed(model.config, graphs, pieces, training, device), memory_limit(training, device)
         shown = f"about {needed / GIB:,.1f} of {limit / GIB:,.1f} GiB"
         return f"activations are computed again for the gradient: keeping them would take {shown}"
     return None
+
+
+def is_short(
+    config: ModelConfig,
+    graphs: GraphBatch,
+    pieces: Sequence[Int[Tensor, " _"]],
+    training: TrainingConfig,
+    device: torch.device,
+) -> bool:
+    """Whether a step would keep more than half of what there is, and may compute it again instead."""
+    needed, limit = _needed(config, graphs, pieces, training, device), memory_limit(training, device)
+    return training.recompute == "auto" and 2 * needed > limit
 
 
 def _needed(

@@ -87,7 +87,7 @@ class NodesConfig:
     def lines(self) -> list[NodeSystem]:
         return systems_named(self.systems)
 
-    def training(self, system: NodeSystem, graph: NodeGraph) -> TrainingConfig:
+    def training(self, graph: NodeGraph) -> TrainingConfig:
         """Adam on the whole graph at one rate; the same for every system of a graph."""
         return TrainingConfig(
             epochs=self.epochs,
@@ -99,7 +99,6 @@ class NodesConfig:
             clip=0.0,
             metric=graph.metric,
             balance=graph.balanced,
-            precision=system.precision,
             memory=self.memory,
         )
 
@@ -140,7 +139,7 @@ class Plan:
 
     def settings(self, pair: Pair, model: ModelConfig) -> dict[str, Any]:
         """All that a cell depends on beside its graph and its run."""
-        training = to_dict(self.config.training(pair.system, pair.graph))
+        training = to_dict(self.config.training(pair.graph))
         # How much memory there is decides whether a training runs, and not what comes out of it.
         training.pop("memory", None)
         return {"model": to_dict(model), "training": training}
@@ -183,7 +182,7 @@ class Plan:
         kept_cell(
             self.file(pair, name, run),
             self.settings(pair, model),
-            lambda: graph.trained(model, self.config.training(pair.system, pair.graph), run, self.config.device),
+            lambda: graph.trained(model, self.config.training(pair.graph), run, self.config.device),
         )
 
     def facts(self, graph: NodeGraph) -> None:
@@ -191,7 +190,7 @@ class Plan:
         opened = OpenGraph(graph)
         for system in self.config.lines:
             for model in self.candidates(Pair(graph, system)).values():
-                config = self.config.training(system, graph)
+                config = self.config.training(graph)
                 opened.with_facts(model, config, torch.device(DeviceConfig(self.config.device).resolved))
 
 

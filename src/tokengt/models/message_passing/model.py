@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
-from tokengt.models.common import GraphModel, GraphModelConfig, check_heads, pooled
+from tokengt.models.common import GraphModel, GraphModelConfig, GraphRows, check_heads, pooled
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.message_passing.rounds import GcnRound, GinRound, Joined, Round, gat_round
@@ -35,13 +35,16 @@ class MessagePassingConfig(GraphModelConfig):
         virtual_node: one more node per graph, joined to all others.
         mlp_dim: hidden width of the MLPs, which are the virtual node's and those of GIN's rounds; None for 2 dim.
         pooling: what the head reads of a graph, the mean or the sum of its nodes' states.
+        feature_dropout: share of single float features of nodes that training sets to zero.
         node_features: as the other fields, described in :class:`~tokengt.models.common.GraphModelConfig`.
     """
 
     virtual_node: bool = False
     mlp_dim: int | None = field(default=None, metadata={"late": True})
     pooling: Literal["mean", "sum"] = field(default="mean", metadata={"late": True})
+    feature_dropout: float = field(default=0.0, metadata={"late": True})
     counts: ClassVar[tuple[str, ...]] = ("dim", "num_layers", "out_dim", "mlp_dim")
+    shares: ClassVar[tuple[str, ...]] = ("dropout", "feature_dropout")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,7 +155,7 @@ class MessagePassing(GraphModel):
         super().__init__()
         self.config = config
         dim = config.dim
-        self.node_encoder = FeatureEncoder("node_features", config.node_features, dim)
+        self.node_encoder = FeatureEncoder("node_features", config.node_features, dim, config.feature_dropout)
         self.graph_encoder = FeatureEncoder("graph_features", config.graph_features, dim)
         # The state in which nodes without features start: all are alike until messages tell them apart.
         self.blank = nn.Parameter(torch.ones(dim)) if config.node_features == FeatureSpec() else None
@@ -176,21 +179,21 @@ class MessagePassing(GraphModel):
             layer.recompute = on and self.config.recomputes
         return on and self.config.recomputes
 
-    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, "graphs dim"]]:
+    def states(self, batch: GraphBatch) -> tuple[Float[Tensor, "nodes dim"], GraphRows]:
         self._check(batch)
         states = self.node_encoder(batch.node_features)
         if self.blank is not None:
             states = self.blank.expand(batch.num_nodes, -1)
         assert states is not None
         spoken = states.new_zeros(batch.num_graphs, self.config.dim)
-        joined = Joined(batch.edge_index, batch.num_nodes)
+        joined = Joined.of(batch)
         for place, layer in enumerate(self.layers):
             if self.config.virtual_node:
                 states = states + spoken.to(states.dtype).index_select(0, batch.nodes.ids)
             if place < len(self.exchanges):
                 spoken = self.exchanges[place](states, spoken, batch.nodes)
             states = layer(states, batch, joined)
-        return states, pooled(states, batch.nodes, self.config.pooling)
+        return states, lambda: pooled(states, batch.nodes, self.config.pooling)
 
     def _check(self, batch: GraphBatch) -> None:
         self.node_encoder.check(batch, batch.nodes)

@@ -8,15 +8,19 @@ by a sparse matrix (:class:`Joined`) instead of a table of all edges.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from typing import final
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tokengt.batch import GraphBatch
 from tokengt.models.pyg import pyg_layers, two_layers
+from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments
 from tokengt.sparse import SparseRows, sparse_product
 
@@ -27,6 +31,15 @@ class Joined:
 
     def __init__(self, index: Int[Tensor, "2 edges"], num_nodes: int) -> None:
         self.index, self.num_nodes = index, num_nodes
+        self._matrices: dict[tuple[str, torch.dtype], SparseRows] = {}
+
+    @classmethod
+    def of(cls, batch: GraphBatch) -> "Joined":
+        """Kept as long as the batch keeps the numbers of its edges: a graph that is the batch of every step, always."""
+        known = _JOINED.get(batch.edge_numbers)
+        if known is None:
+            known = _JOINED[batch.edge_numbers] = cls(batch.edge_index, batch.num_nodes)
+        return known
 
     @cached_property
     def counts(self) -> Int[Tensor, " nodes"]:
@@ -34,20 +47,42 @@ class Joined:
         ones = torch.ones_like(self.index[1])
         return torch.zeros(self.num_nodes, dtype=ones.dtype, device=ones.device).index_add(0, self.index[1], ones)
 
+    def degrees(self, dtype: torch.dtype) -> Float[Tensor, " nodes"]:
+        """One more than that."""
+        return (self.counts + 1).to(dtype)
+
+    def summed(self, sent: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
+        """At every node v, the sum of what u sends, over edges u -> v; in float32 at least."""
+        return self._mixed("sum", sent, lambda wide: torch.ones(self.index.shape[1], dtype=wide, device=sent.device))
+
+    def averaged(self, sent: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
+        """The same with every edge u -> v counting 1 / sqrt(d_u d_v), d the :meth:`degrees`."""
+        return self._mixed("average", sent, self._shares)
+
+    def _shares(self, dtype: torch.dtype) -> Float[Tensor, " edges"]:
+        scale = self.degrees(dtype).rsqrt()
+        return scale.index_select(0, self.index[0]) * scale.index_select(0, self.index[1])
+
+    def _mixed(
+        self, name: str, sent: Float[Tensor, "nodes dim"], shares: Callable[[torch.dtype], Tensor]
+    ) -> Float[Tensor, "nodes dim"]:
+        wide = sent if sent.dtype == torch.float64 else sent.float()
+        if (name, wide.dtype) not in self._matrices:
+            # It may be asked for by a prediction in inference mode, and then by a training step.
+            with torch.inference_mode(False), torch.no_grad():
+                entries, order = self._sorted
+                sources = self.index[0].index_select(0, order).int()
+                weights = shares(wide.dtype).index_select(0, order)
+                self._matrices[name, wide.dtype] = SparseRows(entries, sources, weights, self.num_nodes)
+        return sparse_product(self._matrices[name, wide.dtype], wide)
+
     @cached_property
     def _sorted(self) -> tuple[Segments, Int[Tensor, " edges"]]:
         """Where the edges that lead to each node lie once they are sorted by it, and which they are."""
         return Segments.from_lengths(self.counts.cpu(), self.index.device), torch.argsort(self.index[1], stable=True)
 
-    def summed(
-        self, sent: Float[Tensor, "nodes dim"], shares: Float[Tensor, " edges"] | None = None
-    ) -> Float[Tensor, "nodes dim"]:
-        """At every node v, the sum of ``shares`` times what u sends, over edges u -> v; in float32 at least."""
-        entries, order = self._sorted
-        wide = sent if sent.dtype == torch.float64 else sent.float()
-        weights = torch.ones_like(order, dtype=wide.dtype) if shares is None else shares.index_select(0, order)
-        sources = self.index[0].index_select(0, order).int()
-        return sparse_product(SparseRows(entries, sources, weights, self.num_nodes), wide)
+
+_JOINED: WeakKeyDictionary[LocalIndex, Joined] = WeakKeyDictionary()
 
 
 class Round(nn.Module):
@@ -122,7 +157,5 @@ class GcnRound(Round):
 
     def without_features(self, states: Float[Tensor, "nodes dim"], joined: Joined) -> Float[Tensor, "nodes dim"]:
         mapped = self.linear(states)
-        degree = (joined.counts + 1).to(mapped.dtype if mapped.dtype == torch.float64 else torch.float32)
-        scale = degree.rsqrt()
-        shares = scale.index_select(0, joined.index[0]) * scale.index_select(0, joined.index[1])
-        return F.relu(mapped + self.root) / degree[:, None] + joined.summed(F.relu(mapped), shares)
+        degrees = joined.degrees(mapped.dtype if mapped.dtype == torch.float64 else torch.float32)
+        return F.relu(mapped + self.root) / degrees[:, None] + joined.averaged(F.relu(mapped))
