@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
@@ -29,6 +30,7 @@ _IN_FLIGHT = 2
 # Of rows that take milliseconds each, a shard has so few that all the cores of a large machine have some, but at least
 # as many as make up for the start of a worker.
 _SLOW_SHARDS, _FEWEST_SLOW_ROWS = 64, 128
+_MEANWHILE: ContextVar[Callable[[], None] | None] = ContextVar("meanwhile", default=None)
 _KEPT = "the shards that are done are kept: run the same again, with fewer workers if memory ran out"
 
 
@@ -153,6 +155,19 @@ def _worked(work: Work[T], rows: list[Row] | PackedRows) -> T:
     return work(pickle.loads(rows.data) if isinstance(rows, PackedRows) else rows)
 
 
+@contextmanager
+def meanwhile(act: Callable[[], None]) -> Iterator[None]:
+    """Have ``act`` called, once, while worker processes that are started inside convert their first shards.
+
+    This process would only wait for them. Where there are none it is not called.
+    """
+    token = _MEANWHILE.set(act)
+    try:
+        yield
+    finally:
+        _MEANWHILE.reset(token)
+
+
 def in_processes(jobs: Iterator[Job], work: Work[T], workers: int) -> Results[T]:
     """``workers`` processes, which end with this one however it ends.
 
@@ -165,9 +180,18 @@ def in_processes(jobs: Iterator[Job], work: Work[T], workers: int) -> Results[T]
             doing = f"converted {job}; {_KEPT}"
             pending[pool.submit(doing, _worked, work, job.rows)] = job.number
             if len(pending) >= _IN_FLIGHT * workers:
+                _act_meanwhile()
                 yield from _finished(pending)
+        _act_meanwhile()
         while pending:
             yield from _finished(pending)
+
+
+def _act_meanwhile() -> None:
+    act = _MEANWHILE.get()
+    if act is not None:
+        _MEANWHILE.set(None)
+        act()
 
 
 def _finished(pending: dict[Future[T], int]) -> Iterator[tuple[int, T]]:

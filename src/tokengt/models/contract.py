@@ -20,13 +20,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
 from tokengt.config import BadSetting, to_dict
 from tokengt.data.store import Store
+from tokengt.models.planned import planned
 from tokengt.models.pretrained import CONFIG, WEIGHTS, belongs_to_run, write_model
 from tokengt.ragged import Segments
 from tokengt.structure.facts import StructureFact
@@ -168,7 +168,7 @@ def check_sizes(config: ModelConfig, *, counted: bool = True) -> None:
     if not counted:
         return
     try:
-        with torch.device("meta"):
+        with planned():
             count = sum(parameter.numel() for parameter in config.build().parameters())
     except RuntimeError:
         # A tensor of more numbers than can be counted.

@@ -1,6 +1,7 @@
 """What node and edge features are, and their embedding into the token width."""
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -84,8 +85,8 @@ class FeatureEncoder(nn.Module):
         self.name, self.spec, self.dropout = name, spec, dropout
         self.table = nn.Embedding(sum(spec.categories), dim) if spec.categories else None
         self.linear = nn.Linear(spec.width, dim, bias=False) if spec.width else None
-        sizes = torch.tensor((0, *spec.categories[:-1]), dtype=torch.int64)
-        self.register_buffer("offsets", sizes.cumsum(0), persistent=False)
+        first = list(accumulate((0, *spec.categories[:-1])))
+        self.register_buffer("offsets", torch.tensor(first, dtype=torch.int64), persistent=False)
 
     def forward(self, features: Shaped[Tensor, "rows _"] | SparseRows | None) -> Float[Tensor, "rows dim"] | None:
         """Embedded features, or None without any; :meth:`check` them first."""

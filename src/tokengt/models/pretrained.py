@@ -19,6 +19,7 @@ from tokengt.attention import rename_old_keys
 from tokengt.config import from_dict, read_json
 from tokengt.files import checksum, write_whole
 from tokengt.models.legacy import model_from_v1
+from tokengt.models.planned import planned
 
 if TYPE_CHECKING:
     from tokengt.models.contract import Model
@@ -203,14 +204,11 @@ def _check_finite(model: "Model", folder: Path) -> None:
 
 
 def _check_shapes(build: Callable[[], "Model"], state: dict[str, Tensor], folder: Path) -> None:
-    """Refuse a config of other sizes than the weights before memory is taken for it.
-
-    On the meta device tensors have shapes and no memory.
-    """
-    with torch.device("meta"):
-        planned = build().state_dict()
-    for name in planned | state:
-        here, there = (list(each[name].shape) if name in each else "absent" for each in (planned, state))
+    """Refuse a config of other sizes than the weights before memory is taken for it."""
+    with planned():
+        expected = build().state_dict()
+    for name in expected | state:
+        here, there = (list(each[name].shape) if name in each else "absent" for each in (expected, state))
         if here != there:
             raise ValueError(
                 f"{folder}: {CONFIG} does not describe the weights beside it ({name} is {there}, expected {here})"

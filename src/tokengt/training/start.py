@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from tokengt.data.datasets import find_run
@@ -14,6 +13,7 @@ from tokengt.interop.molecules import MoleculePolicy
 from tokengt.models.contract import Model, ModelConfig
 from tokengt.models.kinds import config_from_dict, load_model
 from tokengt.models.own import OwnConfig
+from tokengt.models.planned import planned
 from tokengt.models.pretrained import WEIGHTS, read_config
 from tokengt.training.spec import RUN_FILE, RunSpec, read_members
 from tokengt.training.tasks import Task
@@ -130,8 +130,7 @@ class Start:
                     f"the model to begin with has model.{name} {before}, here it is {here.get(name)}; leave it as it "
                     "is, or its weights mean something else"
                 )
-        # On the meta device tensors have shapes and no memory, so that building a model there is quick.
-        with torch.device("meta"):
+        with planned():
             state = config.build().state_dict()
         for name, value in self._kept(state):
             if name not in state or state[name].shape != value.shape:

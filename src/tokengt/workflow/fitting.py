@@ -4,11 +4,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from tokengt.data.engines import meanwhile
 from tokengt.data.joined import SplitFiles
 from tokengt.data.manifest import Censored, Recipe, TaskKind
 from tokengt.data.named import dataset_named
@@ -29,6 +31,7 @@ from tokengt.training.spec import RUN_FILE, is_first_format, read_run
 from tokengt.training.start import Start
 from tokengt.workflow.inputs import check_files, check_wishes, is_molecule_table, is_prepared_first, open_data
 from tokengt.workflow.run_folder import run_folder
+from tokengt.workflow.warming import warm_up
 
 
 @dataclass(frozen=True)
@@ -252,7 +255,8 @@ def timed_request(
 
         def opened_first() -> Store:
             held.enter_context(run_folder(out, request.resume, is_prepared_first(data)))
-            return opened(True)
+            with meanwhile(partial(warm_up, fabric.device)):
+                return opened(True)
 
         store = _first_alone(fabric, opened_first)
         if store is None:
