@@ -24,7 +24,10 @@ from tokengt.kernels.heads import Heads
 from tokengt.kernels.tiles import StepTiles, Tiles, Tiling, choose_tiling, make_tiles, padded_width, tile_parts
 from tokengt.ragged import Segments
 
-CASES = ["packed_cases.py", "favor_cases.py", "rows_cases.py", "build_cases.py", "../accelerate/fast_block_cases.py"]
+CASES = [
+    *("packed_cases.py", "favor_cases.py", "rows_cases.py", "neighbours_cases.py", "build_cases.py"),
+    "../accelerate/fast_block_cases.py",
+]
 TRITON = importlib.util.find_spec("triton") is not None
 
 
