@@ -87,13 +87,17 @@ def edges_work(device: torch.device, dtype: torch.dtype, heads: int, channels: i
     """
     if device.type != "cuda":
         return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1" and interpreted()
+    return softmax_works(device) and _edges_tried(device, dtype, heads, channels)
+
+
+def _edges_tried(device: torch.device, dtype: torch.dtype, heads: int, channels: int) -> bool:
     index = torch.tensor([[0, 1], [1, 2]], device=device)
 
     def attend(rows: Tensor, segments: Segments) -> Tensor:
         left, right = rows.view(3, 2, heads, channels).unbind(1)
         return edge_attention(left, right, torch.zeros(heads, channels, device=device), order_with_loops(index, 3))
 
-    return softmax_works(device) and _tried(attend, torch.zeros(3, 2 * heads * channels, dtype=dtype, device=device))
+    return _tried(attend, torch.zeros(3, 2 * heads * channels, dtype=dtype, device=device))
 
 
 def _tried(attend: Callable[[Tensor, Segments], Tensor], rows: Float[Tensor, "3 width"]) -> bool:
