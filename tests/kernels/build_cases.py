@@ -11,15 +11,17 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tokengt.kernels import packed_parts
+from tokengt.kernels import neighbours, neighbours_op, packed_parts
 from tokengt.kernels import rows as kernels
 from tokengt.kernels.packed_launch import LAUNCHES
 
 H200 = GPUTarget("cuda", 90, 32)
-NUMBERS = dict.fromkeys(("rows", "threshold", "entry", "entries", "tokens"), "i32")
+NUMBERS = dict.fromkeys(("rows", "edges", "threshold", "entry", "entries", "tokens"), "i32")
 FACTORS = dict.fromkeys(("eps", "rescale", "scale"), "fp32")
 TABLES = {"ids": "*i64", "seed": "*i64", "items": "*i32", "marks": "*i32", "log_sums": "*fp32"}
-KINDS = NUMBERS | FACTORS | TABLES
+EDGES = dict.fromkeys(("offsets", "places"), "*i64") | dict.fromkeys(("sources", "targets"), "*i32")
+OF_EDGES = dict.fromkeys(("alphas", "grad_scores", "parts", "att"), "*fp32")
+KINDS = NUMBERS | FACTORS | TABLES | EDGES | OF_EDGES
 
 
 def build(kernel: Any, pointer: str, absent: tuple[str, ...], warps: int = 4, **constants: Any) -> None:
@@ -58,3 +60,16 @@ def test_attention_in_tiles_of_two_parts(pointer: str, absent: tuple[str, ...]) 
     for kernel, backward in ((packed_parts.forward_parts, False), (packed_parts.backward_parts, True)):
         launch = LAUNCHES[backward, False, 96]
         build(kernel, pointer, absent, launch.warps, QUERIES=launch.queries, **sizes, **options)
+
+
+@pytest.mark.parametrize("pointer", ["*bf16", "*fp32"])
+@pytest.mark.parametrize(("heads", "channels"), [(4, 256), (1, 1024), (2, 33), (16, 1)])
+def test_attention_to_neighbours(heads: int, channels: int, pointer: str) -> None:
+    for kernel, setting in (
+        (neighbours.neighbours_forward, neighbours_op.FORWARD),
+        (neighbours.neighbours_backward_targets, neighbours_op.BY_TARGET),
+        (neighbours.neighbours_backward_sources, neighbours_op.BY_SOURCE),
+    ):
+        sizes = neighbours_op.tile(setting, channels)
+        warps = sizes.pop("num_warps")
+        build(kernel, pointer, (), warps, HEADS=heads, WIDTH=channels, SLOPE=neighbours_op.SLOPE, **sizes)

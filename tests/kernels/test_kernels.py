@@ -20,11 +20,15 @@ from torch import Tensor
 from tokengt.kernels import support
 from tokengt.kernels import tiles as tiles_module
 from tokengt.kernels.cuts import make_cuts
+from tokengt.kernels.edge_orders import EdgeOrders
 from tokengt.kernels.heads import Heads
 from tokengt.kernels.tiles import StepTiles, Tiles, Tiling, choose_tiling, make_tiles, padded_width, tile_parts
 from tokengt.ragged import Segments
 
-CASES = ["packed_cases.py", "favor_cases.py", "rows_cases.py", "build_cases.py", "../accelerate/fast_block_cases.py"]
+CASES = [
+    *("packed_cases.py", "favor_cases.py", "rows_cases.py", "neighbours_cases.py", "build_cases.py"),
+    "../accelerate/fast_block_cases.py",
+]
 TRITON = importlib.util.find_spec("triton") is not None
 
 
@@ -266,6 +270,34 @@ def test_favor_falls_back_where_its_kernels_are_not_built(
         assert not works(torch.device("cpu"), torch.bfloat16, Heads(2, 8, 12), 40)
     monkeypatch.setattr(support, "softmax_works", lambda device: False)
     assert not works(torch.device("cpu"), torch.bfloat16, Heads(2, 8, 12), 40)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_attention_to_neighbours_falls_back_where_its_kernels_are_not_built(
+    mode: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried with the sizes that are asked for; a CPU has none, unless a test interprets them."""
+    calls: list[tuple[Any, ...]] = []
+
+    def attend(left: Tensor, right: Tensor, att: Tensor, orders: EdgeOrders) -> Tensor:
+        calls.append((left.dtype, *left.shape, orders.rows))
+        return left + right
+
+    cpu = torch.device("cpu")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert not support.edges_work.__wrapped__(cpu, torch.float32, 2, 3)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(support, "edge_attention", attend)
+    with mode():
+        assert support._edges_tried(cpu, torch.bfloat16, 2, 3)
+    assert calls == [(torch.bfloat16, 3, 2, 3, 3)]
+
+    def broken(*_: object) -> Tensor:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(support, "edge_attention", broken)
+    with pytest.warns(UserWarning, match=r"no compiler\); using PyTorch's, which are slower"):
+        assert not support._edges_tried(cpu, torch.bfloat16, 2, 3)
 
 
 @given(st.lists(st.integers(0, 3000), max_size=12), st.integers(1, 300))

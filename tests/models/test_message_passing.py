@@ -15,9 +15,11 @@ from tests.training.stores import graph_store, molecule_store, ring
 from tokengt import FeatureSpec, Graph, GraphBatch
 from tokengt.config import to_dict
 from tokengt.data.store import Store
+from tokengt.kernels import support
 from tokengt.models.kinds import load_model
+from tokengt.models.message_passing import rounds
 from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig, MessagePassing, MessagePassingConfig
-from tokengt.models.message_passing.rounds import GcnRound, GinRound, Joined, gat_round
+from tokengt.models.message_passing.rounds import GcnRound, GinRound, Joined, gat_round, without_features
 from tokengt.models.message_passing.virtual_node import VirtualNode
 from tokengt.presets import PRESETS, message_passing
 from tokengt.ragged import Segments
@@ -154,6 +156,58 @@ def test_one_round_of_a_gat_by_hand() -> None:
     # A node that no edge leads to hears itself alone.
     torch.testing.assert_close(out[0], left[:, 0] + conv.bias)
     assert sum(parameter.numel() for parameter in conv.parameters()) == 2 * (4 + 2) + 2 + 2
+
+
+def test_the_weights_of_a_gat_have_the_names_that_files_have() -> None:
+    """PyG's, as every version has written them."""
+    conv = gat_round(6, 2)
+    shapes = {name: tuple(tensor.shape) for name, tensor in conv.state_dict().items()}
+    maps = {f"lin_{side}.{name}": shape for side in "lr" for name, shape in (("weight", (6, 6)), ("bias", (6,)))}
+    assert shapes == {"att": (1, 2, 3), "bias": (6,), **maps}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gat_without_kernels_is_that_of_pyg(dtype: torch.dtype) -> None:
+    """On a CPU edges without features take PyG's way, bit by bit: loops and repeated edges as PyG has them."""
+    index = torch.tensor([[0, 0, 1, 2, 2, 3], [1, 1, 1, 0, 2, 0]])
+    batch = GraphBatch.collate([Graph(None, index, num_nodes=5)])
+    model: Any = GatConfig(dim=6, num_layers=1, num_heads=2, level="node").build().to(dtype).eval()
+    layer, states = model.layers[0], torch.randn(5, 6, dtype=dtype)
+    assert without_features(layer.conv, states) is None
+    expected = layer.norm(layer.conv(states, index))
+    assert torch.equal(layer(states, batch, Joined(index, 5)), expected)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_gat_asks_for_kernels_at_the_sizes_it_has(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the type that products have, and only where no edge has features; nothing is then computed again."""
+    asked: list[tuple[Any, ...]] = []
+    calls: list[tuple[int, ...]] = []
+
+    def attend(left: Tensor, right: Tensor, att: Tensor, orders: Any) -> Tensor:
+        calls.append((*left.shape, *right.shape, *att.shape, orders.rows))
+        return left * 2 + right * 0
+
+    monkeypatch.setattr(support, "edges_work", lambda *sizes: asked.append(sizes) or True)
+    monkeypatch.setattr(rounds, "edge_attention", attend)
+    batch = GraphBatch.collate([Graph(None, torch.tensor([[0, 1], [1, 2]]), num_nodes=3)])
+    model: Any = GatConfig(dim=6, num_layers=1, num_heads=2, level="node", dropout=0.0).build().train()
+    model.set_recompute(recompute)
+    layer, joined, cpu = model.layers[0], Joined(batch.edge_index, 3), torch.device("cpu")
+    states = torch.randn(3, 6, requires_grad=True)
+    out = layer(states, batch, joined)
+    expected = layer.norm(2 * layer.conv.lin_l(states) + layer.conv.bias)
+    torch.testing.assert_close(out, expected)
+    out.sum().backward()
+    assert calls == [(3, 2, 3, 3, 2, 3, 2, 3, 3)]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert without_features(layer.conv, states) is not None
+    assert asked == [(cpu, torch.float32, 2, 3), (cpu, torch.bfloat16, 2, 3)]
+    assert without_features(layer.conv.double(), states.double()) is None
+    with_features = GatConfig(dim=6, num_layers=1, edge_features=FeatureSpec(width=1), level="node").build()
+    edges = replace(batch, edge_features=torch.ones(2, 1))
+    assert with_features(edges).isfinite().all()
+    assert len(calls) == 1
 
 
 def test_the_virtual_node_by_hand() -> None:

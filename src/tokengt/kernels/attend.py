@@ -5,6 +5,7 @@ from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 from tokengt.kernels.cuts import Cuts
+from tokengt.kernels.edge_orders import EdgeOrders
 from tokengt.kernels.heads import Heads
 from tokengt.kernels.tiles import Tiles
 
@@ -48,3 +49,18 @@ def cut_favor(
     from tokengt.kernels.favor_launch import favor_rows
 
     return favor_rows(qkv, projection, cuts, heads, eps)
+
+
+def edge_attention(
+    left: Float[Tensor, "rows heads channels"],
+    right: Float[Tensor, "rows heads channels"],
+    att: Float[Tensor, "heads channels"],
+    orders: EdgeOrders,
+) -> Float[Tensor, "rows heads channels"]:
+    """Sums of left_u over the edges u -> v to each row v, by the softmax of ``att`` . LeakyReLU(left_u + right_v).
+
+    Every row needs an edge that leads to it. The output has the type that products of ``left`` and ``att`` have.
+    """
+    from tokengt.kernels.neighbours_op import attend_edges
+
+    return attend_edges(left, right, att, orders)

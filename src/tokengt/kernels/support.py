@@ -1,6 +1,7 @@
 """Which rows the kernels take, and whether they run here. Importing this needs no Triton."""
 
 import importlib.util
+import os
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -9,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tokengt.kernels.attend import cut_favor, tiled_attention
+from tokengt.kernels.attend import cut_favor, edge_attention, tiled_attention
 from tokengt.kernels.cuts import make_cuts
+from tokengt.kernels.edge_orders import order_with_loops
 from tokengt.kernels.heads import Heads
 from tokengt.kernels.tiles import choose_tiling, make_tiles
 from tokengt.ragged import Segments
@@ -19,6 +21,8 @@ TYPES = (torch.bfloat16, torch.float16, torch.float32)
 WIDEST_HEAD = 128
 # The widest heads of FAVOR+ by type. Half precision is missing: sums over many keys are beyond its range.
 _WIDEST_FAVOR = {torch.bfloat16: 128, torch.float32: 64}
+# The widest heads of attention to neighbours: a program has a few rows of one head in registers.
+_WIDEST_NEIGHBOUR = 1024
 _OLDEST_GPU = (8, 0)
 
 
@@ -68,6 +72,32 @@ def favor_works(device: torch.device, dtype: torch.dtype, heads: Heads, features
         return cut_favor(rows, projection, make_cuts(segments, heads.count, features), heads, 1e-4)
 
     return softmax_works(device) and _tried(attend, torch.zeros(3, heads.width, dtype=dtype, device=device))
+
+
+def edges_fit(dtype: torch.dtype, channels: int) -> bool:
+    """Whether the kernels of attention to neighbours take heads of so many channels, on a GPU where they work."""
+    return dtype in TYPES and 1 <= channels <= _WIDEST_NEIGHBOUR
+
+
+@cache
+def edges_work(device: torch.device, dtype: torch.dtype, heads: int, channels: int) -> bool:
+    """Whether those of attention to neighbours run here at these sizes, which are then built.
+
+    On a CPU they do where tests ask for Triton's interpreter; Triton is not imported to find out that nobody did.
+    """
+    if device.type != "cuda":
+        return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1" and interpreted()
+    return softmax_works(device) and _edges_tried(device, dtype, heads, channels)
+
+
+def _edges_tried(device: torch.device, dtype: torch.dtype, heads: int, channels: int) -> bool:
+    index = torch.tensor([[0, 1], [1, 2]], device=device)
+
+    def attend(rows: Tensor, segments: Segments) -> Tensor:
+        left, right = rows.view(3, 2, heads, channels).unbind(1)
+        return edge_attention(left, right, torch.zeros(heads, channels, device=device), order_with_loops(index, 3))
+
+    return _tried(attend, torch.zeros(3, 2 * heads * channels, dtype=dtype, device=device))
 
 
 def _tried(attend: Callable[[Tensor, Segments], Tensor], rows: Float[Tensor, "3 width"]) -> bool:

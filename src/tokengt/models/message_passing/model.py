@@ -18,7 +18,7 @@ from tokengt.batch import GraphBatch
 from tokengt.models.common import GraphModel, GraphModelConfig, GraphRows, check_heads, pooled
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder, FeatureSpec
-from tokengt.models.message_passing.rounds import GcnRound, GinRound, Joined, Round, gat_round
+from tokengt.models.message_passing.rounds import GcnRound, GinRound, Joined, gat_round, without_features
 from tokengt.models.message_passing.virtual_node import VirtualNode
 from tokengt.models.pyg import batch_norm
 from tokengt.recomputing import recomputed
@@ -139,7 +139,11 @@ class GatConfig(MessagePassingConfig):
         return True
 
     def edge_bytes(self, itemsize: int) -> int:
-        """Both ends' mapped states, their sum before and after its activation, and what is sent."""
+        """Both ends' mapped states, their sum before and after its activation, and what is sent.
+
+        The kernels for edges without features keep none of them, but whether they run depends on the GPU, which nobody
+        has named yet: this is then too much, and all that follows is that recomputing is asked for, which they ignore.
+        """
         return 5 * 4 * self.dim
 
     def meanings(self) -> Mapping[str, Any]:
@@ -173,7 +177,7 @@ class MessagePassing(GraphModel):
 
     def set_recompute(self, on: bool) -> bool:
         """GAT alone computes its rounds again, whose tables of all edges are what takes memory; GIN's would count its
-        batch norm twice."""
+        batch norm twice. Where kernels attend without such tables nothing is computed again."""
         for layer in self.layers:
             assert isinstance(layer, Layer)
             layer.recompute = on and self.config.recomputes
@@ -215,16 +219,19 @@ class Layer(nn.Module):
     def forward(
         self, states: Float[Tensor, "nodes dim"], batch: GraphBatch, joined: Joined
     ) -> Float[Tensor, "nodes dim"]:
-        # Batch norm stays outside of what is computed again: it would count the same rows twice.
         edges = self.edge_encoder(batch.edge_features)
-        out = self.norm(recomputed(self.heard, states, edges, joined, on=self.recompute))
+        shorter = without_features(self.conv, states) if edges is None else None
+        # Batch norm stays outside of what is computed again: it would count the same rows twice.
+        if shorter is not None:
+            heard = shorter(states, joined)
+        else:
+            heard = recomputed(self.heard, states, edges, joined, on=self.recompute)
+        out = self.norm(heard)
         return F.dropout(out if self.last else F.relu(out), self.dropout, self.training)
 
     def heard(
         self, states: Float[Tensor, "nodes dim"], edges: Float[Tensor, "edges dim"] | None, joined: Joined
     ) -> Float[Tensor, "nodes dim"]:
-        """One round of messages."""
-        if edges is None and isinstance(self.conv, Round):
-            return self.conv.without_features(states, joined)
+        """One round of messages along a table of all edges."""
         out: Tensor = self.conv(states, joined.index, None if edges is None else edges.to(states.dtype))
         return out

@@ -9,8 +9,8 @@ by a sparse matrix (:class:`Joined`) instead of a table of all edges.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import cached_property
-from typing import final
+from functools import cached_property, partial
+from typing import Any, final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,6 +19,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
+from tokengt.kernels import support
+from tokengt.kernels.attend import edge_attention
+from tokengt.kernels.edge_orders import EdgeOrders, order_with_loops
 from tokengt.models.pyg import pyg_layers, two_layers
 from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments
@@ -81,6 +84,11 @@ class Joined:
         """Where the edges that lead to each node lie once they are sorted by it, and which they are."""
         return Segments.from_lengths(self.counts.cpu(), self.index.device), torch.argsort(self.index[1], stable=True)
 
+    @cached_property
+    def attended(self) -> EdgeOrders:
+        """The edges by their targets and by their sources, and for each node one from itself to itself."""
+        return order_with_loops(self.index, self.num_nodes)
+
 
 _JOINED: WeakKeyDictionary[LocalIndex, Joined] = WeakKeyDictionary()
 
@@ -129,6 +137,36 @@ def gat_round(dim: int, num_heads: int) -> nn.Module:
     # The table that embeds edges is the only map of theirs: a second one behind it would say nothing new.
     conv.lin_edge = nn.Identity()
     return conv
+
+
+def gat_without_features(conv: Any, states: Float[Tensor, "nodes dim"], joined: Joined) -> Float[Tensor, "nodes dim"]:
+    """What PyG's layer gives for edges without features, by kernels that make no table of all edges."""
+    sizes = (-1, conv.heads, conv.out_channels)
+    left, right = conv.lin_l(states).view(sizes), conv.lin_r(states).view(sizes)
+    out: Tensor = edge_attention(left, right, conv.att[0], joined.attended).flatten(1) + conv.bias
+    return out
+
+
+def without_features(conv: nn.Module, states: Float[Tensor, "nodes dim"]) -> Callable[[Tensor, Joined], Tensor] | None:
+    """The shorter way of a round for edges without features, ``(states, joined)``; None where it has none.
+
+    That of GAT needs kernels, which run on a GPU. It also needs nothing computed again: it keeps no table of edges.
+    """
+    if isinstance(conv, Round):
+        return conv.without_features
+    if isinstance(conv, pyg_layers().GATv2Conv) and _kernels_run(conv, states):
+        return partial(gat_without_features, conv)
+    return None
+
+
+def _kernels_run(conv: Any, states: Float[Tensor, "nodes dim"]) -> bool:
+    """Whether the kernels of attention to neighbours take what this GAT makes of such states, and run here."""
+    device, dtype = states.device, states.dtype
+    mixed = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    if mixed and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device.type)
+    fits = support.edges_fit(dtype, conv.out_channels)
+    return fits and support.edges_work(device, dtype, conv.heads, conv.out_channels)
 
 
 class GcnRound(Round):
