@@ -16,6 +16,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tokengt.kernels.attend import sums_of_rows
+from tokengt.kernels.runs import Runs, cut_runs
+from tokengt.kernels.support import sums_fit, sums_work
 from tokengt.ragged import Segments
 
 # The names under which a store keeps the parts of sparse rows, after the name of the whole.
@@ -172,6 +175,11 @@ class SparseRows:
         bounds = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(self.columns.dtype)
         return ByColumn(order, self.entries.ids.index_select(0, order).to(self.columns.dtype), bounds)
 
+    @cached_property
+    def runs(self) -> Runs:
+        """The entries row by row, as a kernel sums them."""
+        return cut_runs(self.offsets)
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -182,6 +190,11 @@ class ByColumn:
     rows: Int[Tensor, " entries"]
     offsets: Int[Tensor, " bounds"]
 
+    @cached_property
+    def runs(self) -> Runs:
+        """The entries column by column, as a kernel sums them."""
+        return cut_runs(self.offsets)
+
 
 class _Product(torch.autograd.Function):
     """X W for sparse X. The gradient, X^T G, is the same kind of sum over the entries of each column.
@@ -191,9 +204,9 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, values: Tensor, rows: SparseRows) -> Tensor:
-        ctx.rows = rows
+        ctx.rows, ctx.dtype = rows, weight.dtype
         ctx.save_for_backward(values)
-        return _summed(rows.columns, rows.offsets, values, weight)
+        return _summed(rows, rows.columns, values, weight, torch.promote_types(weight.dtype, torch.float32))
 
     @staticmethod
     @once_differentiable
@@ -201,25 +214,35 @@ class _Product(torch.autograd.Function):
         (values,) = ctx.saved_tensors
         sorted_ = ctx.rows.by_column
         ordered = values.index_select(0, sorted_.order)
-        return _summed(sorted_.rows, sorted_.offsets, ordered, grad.contiguous()), None, None
+        # Rows are gathered once per entry: in half precision they are half as many bytes.
+        return _summed(sorted_, sorted_.rows, ordered, grad.to(ctx.dtype).contiguous(), ctx.dtype), None, None
 
 
-def _summed(places: Tensor, offsets: Tensor, factors: Tensor, table: Tensor) -> Tensor:
-    """For every run between two offsets, the sum of ``factors[e] * table[places[e]]`` over its entries."""
-    if not len(offsets) - 1:
-        return table.new_zeros(0, table.shape[1])
-    if not len(places):
-        return table.new_zeros(len(offsets) - 1, table.shape[1])
+def _summed(
+    runs: "SparseRows | ByColumn", places: Tensor, factors: Tensor, table: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """For every run of entries the sum of ``factors[e] * table[places[e]]`` over them: in float32 at least."""
+    count = len(runs.offsets) - 1
+    if not count or not len(places):
+        return table.new_zeros(count, table.shape[1], dtype=dtype)
+    if sums_fit(table.dtype) and sums_work(table.device):
+        return sums_of_rows(table, places, factors, runs.runs, dtype)
+    wide = torch.promote_types(table.dtype, torch.float32)
     return F.embedding_bag(
-        places, table, offsets, mode="sum", per_sample_weights=factors.to(table.dtype), include_last_offset=True
-    )
+        places,
+        table.to(wide),
+        runs.offsets,
+        mode="sum",
+        per_sample_weights=factors.to(wide),
+        include_last_offset=True,
+    ).to(dtype)
 
 
 def sparse_product(rows: SparseRows, table: Float[Tensor, "width dim"]) -> Float[Tensor, "rows dim"]:
-    """X T in the precision of T, with a gradient for T alone."""
+    """X T, in float32 for a table in half precision, else in the precision of T; with a gradient for T alone."""
     if rows.width != len(table):
         raise ValueError(f"sparse rows have {rows.width} columns; expected {len(table)}, one per row of the table")
-    out: Tensor = _Product.apply(table.contiguous(), rows.values.to(table.dtype), rows)  # type: ignore[no-untyped-call]
+    out: Tensor = _Product.apply(table.contiguous(), rows.values, rows)  # type: ignore[no-untyped-call]
     return out
 
 

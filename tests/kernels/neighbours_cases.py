@@ -29,7 +29,7 @@ from tokengt.models.message_passing.rounds import Joined, gat_round, without_fea
 # Few, so that each has several rows here.
 neighbours_op.PROGRAMS = 3
 
-TOLERANCE = {torch.float32: 4e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 SIZES = [(1, 7), (4, 16), (2, 33), (3, 1)]
 
 

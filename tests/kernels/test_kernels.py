@@ -26,7 +26,7 @@ from tokengt.kernels.tiles import StepTiles, Tiles, Tiling, choose_tiling, make_
 from tokengt.ragged import Segments
 
 CASES = [
-    *("packed_cases.py", "favor_cases.py", "rows_cases.py", "neighbours_cases.py", "build_cases.py"),
+    *("packed_cases.py", "favor_cases.py", "rows_cases.py", "neighbours_cases.py", "sums_cases.py", "build_cases.py"),
     "../accelerate/fast_block_cases.py",
 ]
 TRITON = importlib.util.find_spec("triton") is not None

@@ -1,4 +1,4 @@
-"""The attention kernels as functions of tensors. Importing this needs no Triton; calling it does."""
+"""The kernels of attention and of sparse sums as functions of tensors. Importing this needs no Triton; calling does."""
 
 import torch
 from jaxtyping import Float, Int, Int32
@@ -7,6 +7,7 @@ from torch import Tensor
 from tokengt.kernels.cuts import Cuts
 from tokengt.kernels.edge_orders import EdgeOrders
 from tokengt.kernels.heads import Heads
+from tokengt.kernels.runs import Runs
 from tokengt.kernels.tiles import Tiles
 
 
@@ -64,3 +65,16 @@ def edge_attention(
     from tokengt.kernels.neighbours_op import attend_edges
 
     return attend_edges(left, right, att, orders)
+
+
+def sums_of_rows(
+    table: Float[Tensor, "rows width"],
+    places: Int[Tensor, " entries"],
+    factors: Float[Tensor, " entries"],
+    runs: Runs,
+    dtype: torch.dtype,
+) -> Float[Tensor, "runs width"]:
+    """For every run of entries, the sum of ``factors[e] * table[places[e]]``: in float32, given in ``dtype``."""
+    from tokengt.kernels.sums_op import weighted_sums
+
+    return weighted_sums(table, places, factors, runs, dtype)

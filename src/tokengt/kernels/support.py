@@ -83,10 +83,10 @@ def edges_fit(dtype: torch.dtype, channels: int) -> bool:
 def edges_work(device: torch.device, dtype: torch.dtype, heads: int, channels: int) -> bool:
     """Whether those of attention to neighbours run here at these sizes, which are then built.
 
-    On a CPU they do where tests ask for Triton's interpreter; Triton is not imported to find out that nobody did.
+    On a CPU they do where tests ask for Triton's interpreter.
     """
     if device.type != "cuda":
-        return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1" and interpreted()
+        return _asked_for(device)
     return softmax_works(device) and _edges_tried(device, dtype, heads, channels)
 
 
@@ -98,6 +98,23 @@ def _edges_tried(device: torch.device, dtype: torch.dtype, heads: int, channels:
         return edge_attention(left, right, torch.zeros(heads, channels, device=device), order_with_loops(index, 3))
 
     return _tried(attend, torch.zeros(3, 2 * heads * channels, dtype=dtype, device=device))
+
+
+def sums_fit(dtype: torch.dtype) -> bool:
+    """Whether the kernel of sparse sums takes such rows, on a GPU where it works."""
+    return dtype in TYPES
+
+
+def sums_work(device: torch.device) -> bool:
+    """Whether that of sparse sums runs here, as the simplest of all; on a CPU as :func:`edges_work`."""
+    if device.type != "cuda":
+        return _asked_for(device)
+    return softmax_works(device)
+
+
+def _asked_for(device: torch.device) -> bool:
+    """Whether tests ask for Triton's interpreter on a CPU; Triton is not imported to find out that nobody did."""
+    return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1" and interpreted()
 
 
 def _tried(attend: Callable[[Tensor, Segments], Tensor], rows: Float[Tensor, "3 width"]) -> bool:

@@ -56,7 +56,7 @@ class Joined:
 
     def summed(self, sent: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
         """At every node v, the sum of what u sends, over edges u -> v; in float32 at least."""
-        return self._mixed("sum", sent, lambda wide: torch.ones(self.index.shape[1], dtype=wide, device=sent.device))
+        return self._mixed("sum", sent, lambda dtype: torch.ones(self.index.shape[1], dtype=dtype, device=sent.device))
 
     def averaged(self, sent: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
         """The same with every edge u -> v counting 1 / sqrt(d_u d_v), d the :meth:`degrees`."""
@@ -69,15 +69,15 @@ class Joined:
     def _mixed(
         self, name: str, sent: Float[Tensor, "nodes dim"], shares: Callable[[torch.dtype], Tensor]
     ) -> Float[Tensor, "nodes dim"]:
-        wide = sent if sent.dtype == torch.float64 else sent.float()
-        if (name, wide.dtype) not in self._matrices:
+        dtype = torch.promote_types(sent.dtype, torch.float32)
+        if (name, dtype) not in self._matrices:
             # It may be asked for by a prediction in inference mode, and then by a training step.
             with torch.inference_mode(False), torch.no_grad():
                 entries, order = self._sorted
                 sources = self.index[0].index_select(0, order).int()
-                weights = shares(wide.dtype).index_select(0, order)
-                self._matrices[name, wide.dtype] = SparseRows(entries, sources, weights, self.num_nodes)
-        return sparse_product(self._matrices[name, wide.dtype], wide)
+                weights = shares(dtype).index_select(0, order)
+                self._matrices[name, dtype] = SparseRows(entries, sources, weights, self.num_nodes)
+        return sparse_product(self._matrices[name, dtype], sent)
 
     @cached_property
     def _sorted(self) -> tuple[Segments, Int[Tensor, " edges"]]:
