@@ -15,6 +15,7 @@ from tests.workflow.small import QUIET, molecules, read_csv, train_small, write_
 from tokengt.inference import Predictor
 from tokengt.models.forest import FILE, HALF, MOST_COLUMNS
 from tokengt.models.tokengt.model import TokenGTConfig
+from tokengt.training import averaging
 from tokengt.training import forest as forests
 from tokengt.training.averaging import FOREST, MODEL
 from tokengt.training.config import TrainingConfig
@@ -227,6 +228,25 @@ def test_more_columns_than_a_tree_can_name_are_refused() -> None:
     wide = replace(store, graphs=store.graphs.with_graph_features(torch.zeros(len(store), MOST_COLUMNS + 1)))
     with pytest.raises(ValueError, match=r"there are 32,768 columns of descriptors; expected at most 32,767"):
         is_wanted(TrainingConfig(forest="always"), task, wide, TokenGTConfig())
+
+
+def test_the_share_is_fitted_without_the_validation_rows_and_the_forest_kept_grows_from_them_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 rows: 48 train, 6 validate, 6 test. What is told of validation rows is of a forest that has not seen them."""
+    rows: list[int] = []
+    grow = forests.grown
+
+    def counted(task: Task, features: Tensor, *rest: Any) -> Any:
+        rows.append(len(features))
+        return grow(task, features, *rest)
+
+    monkeypatch.setattr(averaging, "grown", counted)
+    predictor = train_small(dosed_csv(tmp_path / "data.csv"), tmp_path / "run", "y", options=DOSED, settings=ALWAYS)
+    assert rows == [48, 54]
+    kept = predictor.members[0].forest
+    assert kept is not None
+    assert float(kept.share[0]) != HALF, "it is that of the first one"
 
 
 def test_what_is_explained_adds_up_to_what_is_predicted(tmp_path: Path) -> None:

@@ -34,17 +34,22 @@ class Averaged:
 
 
 def with_forest(member: Member, valid: Told, test: Told, say: Callable[[str], None]) -> Averaged:
-    """Grow a forest of a model's training rows, and average it with what the model says of the others."""
+    """Grow a forest, weigh it by the validation part, and average it with what the model says of held-out rows.
+
+    The share is fitted with a forest of the training rows. The one that is kept is then grown anew from these and the
+    validation rows: a model needs them to choose its epoch by, trees have no other use for them.
+    """
     store, task, rows = member.store, member.spec.task, member.split.train
     features = store.graphs.graph_features
     assert isinstance(features, Tensor)
     say(f"a random forest beside the model: {TREES} trees per target, on {features.shape[1]:,} features")
-    weights = None if store.weights is None else store.weights[rows]
-    forest = grown(task, features[rows], store.targets[rows], member.spec.seed, weights)
+    forest = _of_rows(member, features, rows)
     shown, asked = member.valid_rows, member.test_rows
-    seen, told = forest(features[shown]), forest(features[asked])
+    seen = forest(features[shown])
     if len(shown):
-        forest = replace(forest, share=fitted_share(task, valid.values[shown], seen, store.targets[shown]))
+        share = fitted_share(task, valid.values[shown], seen, store.targets[shown])
+        forest = replace(_of_rows(member, features, torch.cat([rows, shown])), share=share)
+    told = forest(features[asked])
     alone = torch.full_like(test.values, torch.nan)
     alone[asked] = natural(task, told)
     return Averaged(
@@ -53,6 +58,12 @@ def with_forest(member: Member, valid: Told, test: Told, say: Callable[[str], No
         replace(test, values=_with(test.values, asked, averaged(task, forest.share, test.values[asked], told))),
         {MODEL: test.values, FOREST: alone},
     )
+
+
+def _of_rows(member: Member, features: Float[Tensor, "rows columns"], rows: Int[Tensor, " some"]) -> Forest:
+    store = member.store
+    weights = None if store.weights is None else store.weights[rows]
+    return grown(member.spec.task, features[rows], store.targets[rows], member.spec.seed, weights)
 
 
 def _with(
