@@ -1,6 +1,7 @@
 """Memory of a training step: recomputed gradients are the same, estimates are near, what does not fit is refused."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from tokengt.models.features import FeatureSpec
 from tokengt.models.graphormer import GraphormerConfig
 from tokengt.models.grpe import GrpeConfig
 from tokengt.structure.facts import with_facts
+from tokengt.training import loop
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
 from tokengt.training.memory import GIB, memory_limit, refuse_too_large, settle_memory
@@ -99,6 +101,31 @@ def trained(recompute: str, said: list[str], **settings: object) -> list[float]:
     fabric = make_fabric(DeviceConfig("cpu"), "float32")
     trainer = Trainer(fabric, model, parts_of(batch, model), Task("regression", ("y",)), config, warn=said.append)
     return [record["train_loss"] for record in trainer.run().records]
+
+
+@pytest.mark.parametrize(
+    ("least", "settings", "taken"),
+    [
+        (10**9, {}, False),
+        (1, {}, True),
+        (1, {"recompute": "always"}, False),
+        (1, {"memory": 1e-6}, False),
+        (1, {"memory": 1e-6, "recompute": "never"}, True),
+    ],
+)
+def test_row_kernels_are_for_large_steps_whose_activations_are_kept(
+    least: int, settings: dict[str, Any], taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FAVOR+ with the sparse basis cannot be recorded. A CPU has no such kernels, so that only the choice is seen."""
+    asked: list[bool] = []
+    monkeypatch.setattr(loop, "_LARGE_STEP", least)
+    monkeypatch.setattr(loop, "accelerate", lambda model, **wishes: asked.append(wishes["kernels"]) or model)
+    batch, model = GraphBatch.collate([random_graph(30, 60, 2)]), model_of(FavorConfig())
+    config = TrainingConfig(epochs=1, batch_size=1, **settings)
+    Trainer(
+        make_fabric(DeviceConfig("cpu"), "float32"), model, parts_of(batch, model), Task("regression", ("y",)), config
+    )
+    assert asked == [taken]
 
 
 def test_a_training_is_the_same_and_recomputes_by_itself_where_memory_asks_for_it() -> None:
