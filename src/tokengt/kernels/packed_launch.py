@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -75,8 +75,13 @@ def run_forward(
     marks: Int32[Tensor, "tokens 2"] | None = None,
 ) -> None:
     """Write attention into ``out`` and its base-2 log-sum-exps into ``log_sums``, every element."""
-    kernels = (packed.forward_whole, packed.forward_looped, packed_parts.forward_parts)
-    _run(kernels, ((qkv, out, log_sums),) * 3, items, buckets, seed, marks, heads, dropout, backward=False)
+    tensors = (qkv, out, log_sums)
+    kernels = _Kernels(
+        whole=_Kernel(packed.forward_whole, tensors),
+        looped=_Kernel(packed.forward_looped, tensors),
+        parts=_Kernel(packed_parts.forward_parts, tensors),
+    )
+    _run(kernels, items, buckets, seed, marks, heads, dropout, len(qkv), backward=False)
 
 
 def run_backward(
@@ -93,21 +98,39 @@ def run_backward(
     marks: Int32[Tensor, "tokens 2"] | None = None,
 ) -> None:
     """Write the gradient of every row into ``grad_qkv``, every element."""
-    kernels = (packed.backward_whole, packed.backward_looped, packed_parts.backward_parts)
     with_output = (qkv, out, grad_out, log_sums, grad_qkv)
-    tensors = ((qkv, grad_out, log_sums, grad_qkv), with_output, with_output)
-    _run(kernels, tensors, items, buckets, seed, marks, heads, dropout, backward=True)
+    kernels = _Kernels(
+        whole=_Kernel(packed.backward_whole, (qkv, grad_out, log_sums, grad_qkv)),
+        looped=_Kernel(packed.backward_looped, with_output),
+        parts=_Kernel(packed_parts.backward_parts, with_output),
+    )
+    _run(kernels, items, buckets, seed, marks, heads, dropout, len(qkv), backward=True)
+
+
+class _Kernel(NamedTuple):
+    """A kernel and the tensors that it reads and writes."""
+
+    function: Any
+    tensors: tuple[Tensor, ...]
+
+
+class _Kernels(NamedTuple):
+    """Of sequences in one tile, of those that a program goes through tile by tile, and of tiles of two parts."""
+
+    whole: _Kernel
+    looped: _Kernel
+    parts: _Kernel
 
 
 def _run(
-    kernels: tuple[Any, Any, Any],
-    tensors: tuple[tuple[Tensor, ...], ...],
+    kernels: _Kernels,
     items: Tensor,
     buckets: Tensor,
     seed: Tensor | None,
     marks: Tensor | None,
     heads: Heads,
     dropout: float,
+    tokens: int,
     *,
     backward: bool,
 ) -> None:
@@ -130,11 +153,10 @@ def _run(
             if begin == end:
                 continue
             launch = choose_launch(heads, tile, backward=backward, loops=bool(loops))
-            sizes = (begin, items.shape[1], len(tensors[0][0]))
             first, second = tile_parts(tile)
-            kernel = 2 if second else loops
+            kernel = kernels.parts if second else kernels.looped if loops else kernels.whole
             shape = {"FIRST": first, "SECOND": second, "QUERIES": launch.queries} if second else {"TILE": tile}
-            kernels[kernel][((end - begin) * heads.count,)](
-                *tensors[kernel], items, seed, marks, *sizes, scale, threshold, 1 / kept,
+            kernel.function[((end - begin) * heads.count,)](
+                *kernel.tensors, items, seed, marks, begin, items.shape[1], tokens, scale, threshold, 1 / kept,
                 **constants, **shape, num_warps=launch.warps, num_stages=launch.stages,
             )  # fmt: skip
