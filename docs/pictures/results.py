@@ -152,6 +152,36 @@ def hypergraphs() -> Figure:
     return figure
 
 
+def nodes() -> Figure:
+    """The paper's last table: ours as points with their deviations, the paper's means as hollow diamonds."""
+    table = "results/nodes/table.json"
+    labels = {"coauthor-cs": "CS", "coauthor-physics": "Physics", "amazon-photo": "Photo"}
+    labels |= {"amazon-computers": "Computers", "chameleon": "Chameleon", "crocodile": "Crocodile"}
+    systems = list(dict.fromkeys(row["system"] for row in rows_of(table)))
+    figure, axis = plt.subplots(figsize=(10, 4.6), layout="constrained")
+    for place, (system, colour) in enumerate(zip(systems, (GREY, PURPLE, GREEN, BLUE, ORANGE), strict=True)):
+        rows = [row_of(table, system=system, dataset=data) for data in labels]
+        across = [at + 0.16 * (place - (len(systems) - 1) / 2) for at in range(len(labels))]
+        axis.errorbar(
+            across,
+            [row["mean"] for row in rows],
+            [row["std"] for row in rows],
+            fmt="o",
+            capsize=3,
+            color=colour,
+            label=system,
+        )
+        paper = "the paper's means" if place == 0 else None
+        style = {"marker": "D", "facecolors": "none", "edgecolors": colour if place else GREY}
+        axis.scatter([at + 0.05 for at in across], [row["paper"] for row in rows], s=22, label=paper, **style)
+    axis.set_xticks(range(len(labels)), labels.values())
+    axis.grid(axis="y", alpha=0.3)
+    axis.set_ylabel("test accuracy; higher is better")
+    figure.legend(ncols=3, loc="outside lower center", fontsize=8.5)
+    axis.set_title("Nodes of one graph, mean and standard deviation of seven splits")
+    return figure
+
+
 def separation() -> Figure:
     """How often each test or model tells the two graphs of a pair apart, in percent of its runs."""
     rows = rows_of("results/separation/table.json", metric="separated", split="pair")
@@ -300,6 +330,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         asymptotics,
         capacity,
         hypergraphs,
+        nodes,
         separation,
         faithfulness,
         speed,
