@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.graphs import small_model
-from tokengt import FeatureSpec, Graph, GraphBatch, TokensConfig, from_pyg, to_pyg
+from tokengt import EncoderConfig, FeatureSpec, Graph, GraphBatch, TokensConfig, from_pyg, to_pyg
 from tokengt.data.graph_sources import LabelledGraphs
 from tokengt.data.graph_store import packed
 from tokengt.data.manifest import Recipe, featurisation
@@ -93,6 +93,17 @@ def test_a_model_gives_the_same_for_sparse_and_dense_features() -> None:
     dense, sparse = pair(1)
     assert FeatureSpec.of(sparse.node_features) == FeatureSpec(width=6)
     torch.testing.assert_close(model(sparse), model(dense))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_models_in_half_precision_read_sparse_features_and_sum_the_sparse_basis(dtype: torch.dtype) -> None:
+    encoder = EncoderConfig(num_layers=2, num_heads=2, sparse_basis_residual=True)
+    model = small_model(tokens=TokensConfig(node_features=FeatureSpec(width=6)), encoder=encoder)
+    _, sparse = pair(1)
+    exact = model(sparse)
+    found = model.to(dtype)(sparse)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.to(exact.dtype), exact, rtol=0.1, atol=0.1)
 
 
 def test_pyg_data_with_sparse_x_comes_and_goes() -> None:

@@ -178,7 +178,7 @@ class SparseRows:
     @cached_property
     def runs(self) -> Runs:
         """The entries row by row, as a kernel sums them."""
-        return cut_runs(self.offsets)
+        return cut_runs(self.offsets, self.entries.max_length)
 
 
 @final
@@ -192,8 +192,8 @@ class ByColumn:
 
     @cached_property
     def runs(self) -> Runs:
-        """The entries column by column, as a kernel sums them."""
-        return cut_runs(self.offsets)
+        """The entries column by column, as a kernel sums them; a GPU is waited for."""
+        return cut_runs(self.offsets, int(self.offsets.diff().max()) if len(self.rows) else 0)
 
 
 class _Product(torch.autograd.Function):
@@ -257,7 +257,7 @@ def sparse_linear(
         raise ValueError(f"sparse rows have {rows.width} columns; this weight expects {weight.shape[1]}")
     values = F.dropout(rows.values.to(weight.dtype), dropout, training)
     out: Tensor = _Product.apply(weight.T.contiguous(), values, rows)  # type: ignore[no-untyped-call]
-    return out
+    return out.to(weight.dtype)
 
 
 def as_dense(features: "Shaped[Tensor, 'rows _'] | SparseRows | None") -> Shaped[Tensor, "rows _"] | None:

@@ -37,7 +37,7 @@ class RowLinks:
 
 def add_linked_rows(x: Float[Tensor, "tokens dim"], links: SparseRows) -> Float[Tensor, "tokens dim"]:
     """X + B X, the sparse equivariant basis of the paper's last experiment; B as :meth:`RowLinks.matrix` makes it."""
-    return x + sparse_product(links, x)
+    return x + sparse_product(links, x).to(x.dtype)
 
 
 class Encoder(nn.Module):

@@ -65,6 +65,19 @@ def test_processes_give_what_this_process_gives(
     assert [worker.poll() is not None for worker in workers] == [True, True]
 
 
+def test_something_is_done_once_while_workers_convert(plan: engines.Work[ShardArrays]) -> None:
+    """After their first shards are on the way; not in this process alone, and not afterwards."""
+    done: list[str] = []
+    with engines.meanwhile(lambda: done.append("here")):
+        assert len(list(engines.in_this_process(jobs(3), plan))) == 3
+        assert done == []
+        assert len(list(engines.in_processes(jobs(9), plan, 2))) == 9
+        assert done == ["here"]
+        assert len(list(engines.in_processes(jobs(3), plan, 2))) == 3
+    assert len(list(engines.in_processes(jobs(3), plan, 2))) == 3
+    assert done == ["here"]
+
+
 def test_few_shards_are_on_the_way(plan: engines.Work[ShardArrays]) -> None:
     """Rows are read when there is room for them: memory does not grow with the file."""
     taken, most = 0, 0

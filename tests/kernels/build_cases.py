@@ -11,12 +11,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tokengt.kernels import neighbours, neighbours_op, packed_parts
+from tokengt.kernels import neighbours, neighbours_op, packed_parts, sums
 from tokengt.kernels import rows as kernels
 from tokengt.kernels.packed_launch import LAUNCHES
 
 H200 = GPUTarget("cuda", 90, 32)
-NUMBERS = dict.fromkeys(("rows", "edges", "threshold", "entry", "entries", "tokens"), "i32")
+NUMBERS = dict.fromkeys(("rows", "edges", "width", "threshold", "entry", "entries", "tokens"), "i32")
 FACTORS = dict.fromkeys(("eps", "rescale", "scale"), "fp32")
 TABLES = {"ids": "*i64", "seed": "*i64", "items": "*i32", "marks": "*i32", "log_sums": "*fp32"}
 EDGES = dict.fromkeys(("offsets", "places"), "*i64") | dict.fromkeys(("sources", "targets"), "*i32")
@@ -60,6 +60,13 @@ def test_attention_in_tiles_of_two_parts(pointer: str, absent: tuple[str, ...]) 
     for kernel, backward in ((packed_parts.forward_parts, False), (packed_parts.backward_parts, True)):
         launch = LAUNCHES[backward, False, 96]
         build(kernel, pointer, absent, launch.warps, QUERIES=launch.queries, **sizes, **options)
+
+
+@pytest.mark.parametrize("pointer", ["*bf16", "*fp32"])
+@pytest.mark.parametrize("gathered", [True, False])
+def test_sparse_sums(pointer: str, gathered: bool) -> None:
+    for pad, entries in ((16, 16), (256, 2)):
+        build(sums.sum_runs, pointer, (), 1, GATHERED=gathered, PAD=pad, ENTRIES=entries)
 
 
 @pytest.mark.parametrize("pointer", ["*bf16", "*fp32"])

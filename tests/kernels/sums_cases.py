@@ -79,7 +79,7 @@ def test_two_calls_have_the_same_bits() -> None:
 @given(st.lists(st.integers(0, 9), max_size=12), st.integers(1, 4))
 def test_cut_runs_have_the_sums_of_whole_ones(lengths: list[int], longest: int) -> None:
     segments = Segments.from_lengths(torch.tensor(lengths, dtype=torch.int64), DEVICE)
-    cut = cut_runs(segments.offsets, longest)
+    cut = cut_runs(segments.offsets, segments.max_length, longest)
     pieces = cut.offsets.diff()
     assert not len(pieces) or int(pieces.max()) <= longest
     table = torch.randn(5, 3, device=DEVICE)

@@ -266,7 +266,7 @@ def test_favor_falls_back_where_its_kernels_are_not_built(
         raise RuntimeError("out of resource: shared memory")
 
     monkeypatch.setattr(support, "cut_favor", broken)
-    with pytest.warns(UserWarning, match=r"out of resource: shared memory\); using PyTorch's, which are slower"):
+    with pytest.warns(UserWarning, match=r"out of resource: shared memory\); using PyTorch's own, which are slower"):
         assert not works(torch.device("cpu"), torch.bfloat16, Heads(2, 8, 12), 40)
     monkeypatch.setattr(support, "softmax_works", lambda device: False)
     assert not works(torch.device("cpu"), torch.bfloat16, Heads(2, 8, 12), 40)
@@ -296,7 +296,7 @@ def test_attention_to_neighbours_falls_back_where_its_kernels_are_not_built(
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(support, "edge_attention", broken)
-    with pytest.warns(UserWarning, match=r"no compiler\); using PyTorch's, which are slower"):
+    with pytest.warns(UserWarning, match=r"no compiler\); using PyTorch's own, which are slower"):
         assert not support._edges_tried(cpu, torch.bfloat16, 2, 3)
 
 

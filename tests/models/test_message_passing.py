@@ -1,5 +1,6 @@
 """GIN, GCN and GAT: a round of messages and the virtual node by hand, and files that older versions wrote."""
 
+import gc
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tokengt.config import to_dict
 from tokengt.data.store import Store
 from tokengt.kernels import support
 from tokengt.models.kinds import load_model
+from tokengt.models.message_passing import model as model_module
 from tokengt.models.message_passing import rounds
 from tokengt.models.message_passing.model import GatConfig, GcnConfig, GinConfig, MessagePassing, MessagePassingConfig
 from tokengt.models.message_passing.rounds import GcnRound, GinRound, Joined, gat_round, without_features
@@ -85,6 +87,10 @@ def test_what_follows_from_the_edges_of_a_batch_is_worked_out_once() -> None:
     batch, other = store.graphs, store.graphs.select([1])
     assert Joined.of(batch) is Joined.of(batch.select([0, 1]))
     assert Joined.of(batch) is not Joined.of(other)
+    held = len(rounds._JOINED)
+    Joined.of(graph_store([ring(5)], "node").graphs)
+    gc.collect()
+    assert len(rounds._JOINED) <= held, "a batch that is gone takes what was kept of it along"
     model: Any = GcnConfig(dim=4, num_layers=2, dropout=0.0).fit(store, 1).build().eval()
     fresh: Any = GcnConfig(dim=4, num_layers=2, dropout=0.0).fit(store, 1).build().eval()
     fresh.load_state_dict(model.state_dict())
@@ -176,6 +182,42 @@ def test_a_gat_without_kernels_is_that_of_pyg(dtype: torch.dtype) -> None:
     assert without_features(layer.conv, states) is None
     expected = layer.norm(layer.conv(states, index))
     assert torch.equal(layer(states, batch, Joined(index, 5)), expected)
+
+
+def test_a_gat_that_somebody_looks_into_takes_pygs_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks of edges and hooks would never be asked by the kernels; nor do they know of other settings of the layer."""
+    monkeypatch.setattr(support, "edges_work", lambda *sizes: True)
+    states = torch.randn(3, 6)
+
+    def plain() -> Any:
+        conv: Any = gat_round(6, 2)
+        assert without_features(conv, states) is not None
+        return conv
+
+    conv = plain()
+    conv.explain = True
+    assert without_features(conv, states) is None
+    conv = plain()
+    handle = conv.register_forward_hook(lambda *_: None)
+    assert without_features(conv, states) is None
+    handle.remove()
+    assert without_features(conv, states) is not None
+    for name, value in (("negative_slope", 0.1), ("dropout", 0.5)):
+        conv = plain()
+        setattr(conv, name, value)
+        assert without_features(conv, states) is None
+
+
+def test_memory_of_a_gat_counts_edges_where_no_kernels_are_to_be_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = GraphBatch.collate([Graph(None, torch.zeros(2, 1000, dtype=torch.int64), num_nodes=3)])
+    place = torch.tensor([0])
+    monkeypatch.setattr(model_module, "installed", lambda: True)
+    needs = []
+    for there, features in ((False, FeatureSpec()), (True, FeatureSpec()), (True, FeatureSpec(width=1))):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        needs.append(GatConfig(dim=8, num_layers=2, edge_features=features).step_bytes(batch, place, 4))
+    assert needs[0] == needs[2] > 2 * 1000 * 8 * 4
+    assert needs[1] < 2 * 1000 * 8
 
 
 @pytest.mark.parametrize("recompute", [False, True])

@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.training.stores import molecule_store
 from tests.workflow.small import QUIET, molecules, read_csv, train_small, write_csv
 from tokengt.inference import Predictor
-from tokengt.models.forest import FILE, HALF, MOST_COLUMNS
+from tokengt.models.forest import FILE, HALF, MOST_COLUMNS, Forest
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training import averaging
 from tokengt.training import forest as forests
@@ -234,19 +234,35 @@ def test_the_share_is_fitted_without_the_validation_rows_and_the_forest_kept_gro
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """60 rows: 48 train, 6 validate, 6 test. What is told of validation rows is of a forest that has not seen them."""
-    rows: list[int] = []
-    grow = forests.grown
+    grown_of: list[Tensor] = []
+    forests_made: list[Forest] = []
+    seen: list[tuple[Tensor, Tensor]] = []
+    grow, average = forests.grown, averaging.averaged
 
-    def counted(task: Task, features: Tensor, *rest: Any) -> Any:
-        rows.append(len(features))
-        return grow(task, features, *rest)
+    def counted(task: Task, features: Tensor, *rest: Any) -> Forest:
+        grown_of.append(features)
+        forests_made.append(grow(task, features, *rest))
+        return forests_made[-1]
+
+    def watched(task: Task, share: Tensor, model: Tensor, said: Tensor) -> Tensor:
+        seen.append((said, share))
+        return average(task, share, model, said)
 
     monkeypatch.setattr(averaging, "grown", counted)
+    monkeypatch.setattr(averaging, "averaged", watched)
     predictor = train_small(dosed_csv(tmp_path / "data.csv"), tmp_path / "run", "y", options=DOSED, settings=ALWAYS)
-    assert rows == [48, 54]
-    kept = predictor.members[0].forest
-    assert kept is not None
-    assert float(kept.share[0]) != HALF, "it is that of the first one"
+    first, kept = forests_made
+    train, both = grown_of
+    assert (len(train), len(both)) == (48, 54)
+    (of_valid, share), (of_test, same) = seen
+    assert torch.equal(of_valid, first(both[48:]))
+    assert not torch.equal(of_valid, kept(both[48:]))
+    assert len(of_test) == 6
+    assert torch.equal(share, same)
+    saved = predictor.members[0].forest
+    assert saved is not None
+    assert torch.equal(saved.said, kept.said)
+    assert torch.equal(saved.share, share)
 
 
 def test_what_is_explained_adds_up_to_what_is_predicted(tmp_path: Path) -> None:

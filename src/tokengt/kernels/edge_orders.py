@@ -7,6 +7,9 @@ import torch
 from jaxtyping import Int, Int32
 from torch import Tensor
 
+# What LeakyReLU multiplies numbers below zero by, in the scores of edges.
+SLOPE = 0.2
+
 
 @final
 @dataclass(frozen=True, eq=False)

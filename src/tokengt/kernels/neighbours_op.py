@@ -8,10 +8,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tokengt.kernels import neighbours
-from tokengt.kernels.edge_orders import EdgeOrders
+from tokengt.kernels.edge_orders import SLOPE, EdgeOrders
 from tokengt.kernels.tiles import padded_width
 
-SLOPE = 0.2
 # How many numbers a program's tile of edges by channels has, and how many warps. On an H200, 34,493 rows and 530,417
 # edges in 4 heads of 256: 0.31, 0.57 and 0.37 ms; eight times as many numbers in four warps take 1.8, 2.6 and 1.7 ms.
 FORWARD, BY_TARGET, BY_SOURCE = (512, 1), (512, 1), (512, 1)
@@ -65,6 +64,7 @@ def _forward(
 ) -> tuple[Float[Tensor, "rows heads channels"], Float32[Tensor, "heads rows"]]:
     """Out, and the logarithms of the softmaxes' denominators."""
     rows, heads, _ = left.shape
+    assert orders.rows == rows, "a program would read outside of its rows"
     out = torch.empty_like(left, dtype=torch.promote_types(left.dtype, att.dtype))
     log_sums = left.new_empty(heads, rows, dtype=torch.float32)
     tensors = (left, right, att, orders.to_offsets, orders.sources, out, log_sums)

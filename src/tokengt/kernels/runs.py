@@ -8,7 +8,7 @@ from torch import Tensor
 
 # Entries that one program adds up. A word that ten thousand texts have, or a node that as many edges lead to, would
 # keep a single program busy long after all others are done.
-_LONGEST = 512
+MOST = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +24,14 @@ class Runs:
     pieces: Int[Tensor, " bounds"] | None
 
 
-def cut_runs(offsets: Int[Tensor, " bounds"], longest: int = _LONGEST) -> Runs:
-    """Runs cut into pieces of at most so many entries; a GPU is waited for."""
-    lengths = offsets.diff().long()
-    if not len(lengths) or int(lengths.max()) <= longest:
+def cut_runs(offsets: Int[Tensor, " bounds"], longest: int, most: int = MOST) -> Runs:
+    """Runs, the longest of which has so many entries, cut into pieces of ``most`` at most."""
+    if longest <= most:
         return Runs(offsets, None)
-    counts = (-(-lengths // longest)).clamp(min=1)
+    lengths = offsets.diff().long()
+    counts = (-(-lengths // most)).clamp(min=1)
     pieces = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     run = torch.repeat_interleave(torch.arange(len(lengths), device=offsets.device), counts)
     within = torch.arange(len(run), device=offsets.device) - pieces.index_select(0, run)
-    starts = offsets.long().index_select(0, run) + within * longest
+    starts = offsets.long().index_select(0, run) + within * most
     return Runs(torch.cat([starts, offsets[-1:].long()]).to(offsets.dtype), pieces)

@@ -7,10 +7,10 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["runs"])
+@triton.jit
 @no_type_check
 def sum_runs(
-    table, places, factors, offsets, out, runs, width,
+    table, places, factors, offsets, out, width,
     GATHERED: tl.constexpr, PAD: tl.constexpr, ENTRIES: tl.constexpr,
 ):  # fmt: skip
     """Of one run and PAD columns: the sum of ``factors[e] * table[places[e]]`` over its entries e, in float32.

@@ -38,7 +38,7 @@ def _launched(
     pad = min(_COLUMNS, padded_width(width))
     gathered = places is not None
     # What is not read may be any tensor.
-    given = (table, places if gathered else offsets, factors if gathered else offsets, offsets, out, runs, width)
+    given = (table, places if gathered else offsets, factors if gathered else offsets, offsets, out, width)
     with torch.cuda.device_of(table):  # type: ignore[no-untyped-call]
         sums.sum_runs[(runs, -(-width // pad))](
             *given, GATHERED=gathered, PAD=pad, ENTRIES=min(16, max(1, _NUMBERS // pad)), num_warps=1

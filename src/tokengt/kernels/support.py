@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tokengt.kernels.attend import cut_favor, edge_attention, tiled_attention
+from tokengt.kernels.attend import cut_favor, edge_attention, sums_of_rows, tiled_attention
 from tokengt.kernels.cuts import make_cuts
 from tokengt.kernels.edge_orders import order_with_loops
 from tokengt.kernels.heads import Heads
+from tokengt.kernels.runs import Runs
 from tokengt.kernels.tiles import choose_tiling, make_tiles
 from tokengt.ragged import Segments
 
@@ -105,11 +106,18 @@ def sums_fit(dtype: torch.dtype) -> bool:
     return dtype in TYPES
 
 
+@cache
 def sums_work(device: torch.device) -> bool:
-    """Whether that of sparse sums runs here, as the simplest of all; on a CPU as :func:`edges_work`."""
+    """Whether that of sparse sums runs here; on a CPU as :func:`edges_work`."""
     if device.type != "cuda":
         return _asked_for(device)
-    return softmax_works(device)
+
+    def multiply(rows: Tensor, segments: Segments) -> Tensor:
+        places, factors = torch.arange(3, device=device), torch.ones(3, device=device)
+        runs = Runs(segments.offsets, None)
+        return rows[:2] * sums_of_rows(rows.detach(), places, factors, runs, torch.float32)
+
+    return softmax_works(device) and _tried(multiply, torch.zeros(3, 4, device=device))
 
 
 def _asked_for(device: torch.device) -> bool:
@@ -117,21 +125,21 @@ def _asked_for(device: torch.device) -> bool:
     return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1" and interpreted()
 
 
-def _tried(attend: Callable[[Tensor, Segments], Tensor], rows: Float[Tensor, "3 width"]) -> bool:
-    """Whether attention of two sequences has a gradient; if not, a warning says why."""
+def _tried(act: Callable[[Tensor, Segments], Tensor], rows: Float[Tensor, "3 width"]) -> bool:
+    """Whether what is made of two sequences has a gradient; if not, a warning says why."""
     device = rows.device
     try:
         # The first caller may be in a mode without gradients, but the answer is cached for all callers.
         with torch.inference_mode(False), torch.enable_grad():
             rows = rows.clone().requires_grad_()
             segments = Segments.from_lengths(torch.tensor([1, 2]), device)
-            torch.autograd.grad(attend(rows, segments).sum(), rows)
+            torch.autograd.grad(act(rows, segments).sum(), rows)
         torch.cuda.synchronize(device)
     except Exception as error:  # A broken Triton raises errors of many kinds; PyTorch computes the same, slower.
         reason = str(error).splitlines()[0] if str(error) else ""
         warnings.warn(
-            f"Triton's attention kernels do not run on {device} ({type(error).__name__}: {reason}); "
-            "using PyTorch's, which are slower",
+            f"Triton's kernels do not run on {device} ({type(error).__name__}: {reason}); "
+            "using PyTorch's own, which are slower",
             stacklevel=2,
         )
         return False

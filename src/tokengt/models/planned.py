@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+# Some functions of torch.nn.init do not ask who listens, but call these.
+_DRAWS = (torch.Tensor.normal_, torch.Tensor.uniform_)
+
 
 @contextmanager
 def planned() -> Iterator[None]:
@@ -19,7 +22,7 @@ def planned() -> Iterator[None]:
 
 
 class _NothingDrawn(TorchFunctionMode):
-    """Functions of ``torch.nn.init`` give their tensor back as it is."""
+    """Functions of ``torch.nn.init`` and methods that draw give their tensor back as it is."""
 
     def __torch_function__(
         self,
@@ -29,6 +32,6 @@ class _NothingDrawn(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__module__", None) == "torch.nn.init":
+        if func in _DRAWS or getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)

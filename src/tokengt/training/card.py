@@ -209,7 +209,8 @@ def _results(facts: CardFacts) -> str:
     if facts.apart:
         parts.append(
             "A prediction is a mean of what the model and a random forest say, which was grown on the descriptors that "
-            "the model's head reads; the validation part gave the forest its share."
+            "the model's head reads. The validation part gave the forest its share, and then the forest was grown anew "
+            "from training and validation rows; intervals were measured with the first one."
         )
     if facts.linear:
         how = "ridge regression" if facts.task.kind == "regression" else "logistic regression"

@@ -81,9 +81,8 @@ class Trainer:
         self.model = model.double() if config.precision == "float64" else model
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
-        usual = [piece for step in self._steps_of(0) for piece in self._mine(step)]
         # The same weights run in a faster way where there is one; otherwise this is the model itself.
-        kernels = self._takes_row_kernels(usual)
+        kernels = self._takes_row_kernels()
         self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=kernels)
         self.forward = set_up(fabric, Enveloped(self.fast, several=fabric.world_size > 1))
         if config.compile and self.fast is self.model:
@@ -100,6 +99,7 @@ class Trainer:
             links = replace(self.parts.links, ready=partial(_ready, model), device=self.parts.graphs.device)
             self.parts = replace(self.parts, links=links)
         set_training(self.forward, self.model)  # Which kernels attend depends on dropout.
+        usual = [piece for step in self._steps_of(0) for piece in self._mine(step)]
         # Before steps are recorded, which does not go with activations that are computed again.
         plain = self.fast is self.model
         sentence = settle_memory(self.model, self.parts.graphs, usual, config, fabric.device, blocks=plain)
@@ -177,16 +177,20 @@ class Trainer:
         places, costs = self.parts.train.places, self.parts.costs
         return epoch_steps(places, costs, self.config.batching, seed=self.seed, epoch=epoch, pieces=pieces)
 
-    def _takes_row_kernels(self, usual: list[Tensor]) -> bool:
+    def _takes_row_kernels(self) -> bool:
         """Whether blocks use row kernels though nothing is compiled: where calling them costs the host no time.
 
         So it is in steps that are recorded, and in large ones, unless memory is short: what kernels keep is not
         computed again. Nor do they go with FSDP: a block leaves its bias to the next one, by when it would be freed.
+
+        Kernels drop other numbers than plain blocks do, so that a resumed run and all processes must decide alike: by
+        all that the device has, and by the steps of all processes.
         """
         if shards_weights(self.fabric) or self.config.recompute == "always":
             return False
         if self.model.sequence_rule() is not None:
             return True
+        usual = [piece for step in self._steps_of(0) for piece in step]
         largest = max((int(self.parts.costs[piece].sum()) for piece in usual), default=0)
         graphs, device = self.parts.graphs, self.fabric.device
         return largest >= _LARGE_STEP and not is_short(self.model.config, graphs, usual, self.config, device)
@@ -218,6 +222,8 @@ class Trainer:
         mixed = device.type == "cuda" if config.precision == "auto" else config.precision == "bfloat16"
         precision = "bfloat16" if mixed else "float32" if config.precision == "auto" else config.precision
         compiled = "blocks compiled" if config.compile else "nothing compiled"
+        if self.recorded is None and not config.compile and self.fast is not self.model:
+            compiled = "row kernels between products, nothing compiled"
         if self.recorded is None:
             graphs = f"no CUDA graphs because {self._why_not}"
         elif config.cuda_graphs:

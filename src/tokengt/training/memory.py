@@ -81,8 +81,8 @@ def settle_memory(
     if training.recompute == "always":
         able = blocks and model.set_recompute(True)
         return None if able else "training.recompute does nothing for this model or its compiled blocks: all is kept"
-    if is_short(model.config, graphs, pieces, training, device) and blocks and model.set_recompute(True):
-        needed, limit = _needed(model.config, graphs, pieces, training, device), memory_limit(training, device)
+    needed, limit = _needed(model.config, graphs, pieces, training, device), memory_limit(training, device)
+    if 2 * needed > limit and training.recompute == "auto" and blocks and model.set_recompute(True):
         shown = f"about {needed / GIB:,.1f} of {limit / GIB:,.1f} GiB"
         return f"activations are computed again for the gradient: keeping them would take {shown}"
     return None
@@ -95,9 +95,12 @@ def is_short(
     training: TrainingConfig,
     device: torch.device,
 ) -> bool:
-    """Whether a step would keep more than half of what there is, and may compute it again instead."""
-    needed, limit = _needed(config, graphs, pieces, training, device), memory_limit(training, device)
-    return training.recompute == "auto" and 2 * needed > limit
+    """Whether a step would keep more than half of what the device has at all, and may compute it again instead."""
+    if training.memory or device.type != "cuda":
+        limit = memory_limit(training, device)
+    else:
+        limit = torch.cuda.get_device_properties(device).total_memory
+    return training.recompute == "auto" and 2 * _needed(config, graphs, pieces, training, device) > limit
 
 
 def _needed(

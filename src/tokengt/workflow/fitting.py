@@ -255,7 +255,7 @@ def timed_request(
 
         def opened_first() -> Store:
             held.enter_context(run_folder(out, request.resume, is_prepared_first(data)))
-            with meanwhile(partial(warm_up, fabric.device)):
+            with meanwhile(partial(warm_up, fabric.device, request.training.forest != "never")):
                 return opened(True)
 
         store = _first_alone(fabric, opened_first)

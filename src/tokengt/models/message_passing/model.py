@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tokengt.batch import GraphBatch
+from tokengt.kernels.support import installed
 from tokengt.models.common import GraphModel, GraphModelConfig, GraphRows, check_heads, pooled
 from tokengt.models.contract import Description
 from tokengt.models.features import FeatureEncoder, FeatureSpec
@@ -138,13 +139,18 @@ class GatConfig(MessagePassingConfig):
     def recomputes(self) -> bool:
         return True
 
-    def edge_bytes(self, itemsize: int) -> int:
-        """Both ends' mapped states, their sum before and after its activation, and what is sent.
+    @property
+    def _by_kernels(self) -> bool:
+        """Whether kernels are to be expected, which keep no table of edges by channels: on a machine with a GPU."""
+        return self.edge_features == FeatureSpec() and torch.cuda.is_available() and installed()
 
-        The kernels for edges without features keep none of them, but whether they run depends on the GPU, which nobody
-        has named yet: this is then too much, and all that follows is that recomputing is asked for, which they ignore.
-        """
-        return 5 * 4 * self.dim
+    def node_bytes(self, itemsize: int) -> int:
+        """By kernels both ends' mapped states and what is heard are kept of every node, and of no edge."""
+        return super().node_bytes(itemsize) + self._by_kernels * (2 * itemsize + 4) * self.dim
+
+    def edge_bytes(self, itemsize: int) -> int:
+        """Both ends' mapped states, their sum before and after its activation, and what is sent."""
+        return 0 if self._by_kernels else 5 * 4 * self.dim
 
     def meanings(self) -> Mapping[str, Any]:
         return {**super().meanings(), "num_heads": self.num_heads}

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tokengt.batch import GraphBatch
 from tokengt.kernels import support
 from tokengt.kernels.attend import edge_attention
-from tokengt.kernels.edge_orders import EdgeOrders, order_with_loops
+from tokengt.kernels.edge_orders import SLOPE, EdgeOrders, order_with_loops
 from tokengt.models.pyg import pyg_layers, two_layers
 from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments
@@ -154,9 +154,15 @@ def without_features(conv: nn.Module, states: Float[Tensor, "nodes dim"]) -> Cal
     """
     if isinstance(conv, Round):
         return conv.without_features
-    if isinstance(conv, pyg_layers().GATv2Conv) and _kernels_run(conv, states):
+    if isinstance(conv, pyg_layers().GATv2Conv) and _is_plain(conv) and _kernels_run(conv, states):
         return partial(gat_without_features, conv)
     return None
+
+
+def _is_plain(conv: Any) -> bool:
+    """Whether the layer is what the kernels compute, and nobody looks into it or masks its edges, as explainers do."""
+    heard = conv.explain or conv._edge_mask is not None or conv._forward_hooks or conv._forward_pre_hooks
+    return not heard and conv.negative_slope == SLOPE and conv.dropout == 0
 
 
 def _kernels_run(conv: Any, states: Float[Tensor, "nodes dim"]) -> bool:
