@@ -15,6 +15,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 from packed_cases import DEVICE
 
+from tokengt.kernels import support
 from tokengt.kernels.runs import Runs, cut_runs
 from tokengt.kernels.sums_op import weighted_sums
 from tokengt.ragged import Segments
@@ -73,6 +74,11 @@ def test_a_linear_map_of_sparse_features() -> None:
 def test_two_calls_have_the_same_bits() -> None:
     matrix, table = drawn(700, 40, 0.5, 24, torch.bfloat16)
     assert torch.equal(sparse_product(matrix, table), sparse_product(matrix, table))
+
+
+def test_the_kernel_is_tried_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    assert support._sums_tried(torch.device(DEVICE))
 
 
 @settings(deadline=None, max_examples=25)

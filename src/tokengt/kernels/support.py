@@ -111,13 +111,16 @@ def sums_work(device: torch.device) -> bool:
     """Whether that of sparse sums runs here; on a CPU as :func:`edges_work`."""
     if device.type != "cuda":
         return _asked_for(device)
+    return softmax_works(device) and _sums_tried(device)
 
+
+def _sums_tried(device: torch.device) -> bool:
     def multiply(rows: Tensor, segments: Segments) -> Tensor:
         places, factors = torch.arange(3, device=device), torch.ones(3, device=device)
         runs = Runs(segments.offsets, None)
         return rows[:2] * sums_of_rows(rows.detach(), places, factors, runs, torch.float32)
 
-    return softmax_works(device) and _tried(multiply, torch.zeros(3, 4, device=device))
+    return _tried(multiply, torch.zeros(3, 4, device=device))
 
 
 def _asked_for(device: torch.device) -> bool:
