@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokengt.data import engines
+from tokengt.data import engines, pool
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
 from tokengt.data.shards import Column, ShardArrays, ShardRecipe, convert_shard
@@ -38,13 +38,13 @@ def plan(tmp_path: Path) -> engines.Work[ShardArrays]:
 def workers(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Every worker process that the test starts."""
     started: list[subprocess.Popen[bytes]] = []
-    start = engines.start_worker
+    start = pool.start_worker
 
     def recorded() -> subprocess.Popen[bytes]:
         started.append(start())
         return started[-1]
 
-    monkeypatch.setattr(engines, "start_worker", recorded)
+    monkeypatch.setattr(pool, "start_worker", recorded)
     return started
 
 
@@ -133,7 +133,7 @@ def test_a_worker_imports_no_torch_and_ends_with_its_parent() -> None:
     code = "import sys, tokengt.data.worker; print('torch' in sys.modules, 'rdkit' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
     parent = subprocess.Popen(
-        [sys.executable, "-c", "from tokengt.data.engines import *; from tokengt.data.engines import start_worker\n"
+        [sys.executable, "-c", "from tokengt.data.engines import *; from tokengt.data.pool import start_worker\n"
          "print(start_worker().pid, flush=True); input()"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip

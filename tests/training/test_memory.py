@@ -18,7 +18,7 @@ from tokengt.models.features import FeatureSpec
 from tokengt.models.graphormer import GraphormerConfig
 from tokengt.models.grpe import GrpeConfig
 from tokengt.structure.facts import with_facts
-from tokengt.training import loop
+from tokengt.training import loop, ways
 from tokengt.training.config import TrainingConfig
 from tokengt.training.loop import Trainer
 from tokengt.training.memory import GIB, memory_limit, refuse_too_large, settle_memory
@@ -118,7 +118,7 @@ def test_row_kernels_are_for_large_steps_whose_activations_are_kept(
 ) -> None:
     """FAVOR+ with the sparse basis cannot be recorded. A CPU has no such kernels, so that only the choice is seen."""
     asked: list[bool] = []
-    monkeypatch.setattr(loop, "_LARGE_STEP", least)
+    monkeypatch.setattr(ways, "_LARGE_STEP", least)
     monkeypatch.setattr(loop, "accelerate", lambda model, **wishes: asked.append(wishes["kernels"]) or model)
     batch, model = GraphBatch.collate([random_graph(30, 60, 2)]), model_of(FavorConfig())
     config = TrainingConfig(epochs=1, batch_size=1, **settings)

@@ -18,7 +18,7 @@ import torch
 
 from tests.cli.command import here, killed_when, succeeded, tokengt
 from tests.workflow.small import molecule_csv, molecules, read_csv, train_small, write_csv
-from tokengt.data import engines, parts, sheets
+from tokengt.data import parts, pool, sheets
 from tokengt.data.manifest import Recipe
 from tokengt.data.prepare import prepare
 from tokengt.data.store import Store
@@ -87,7 +87,7 @@ def test_few_chunks_are_on_the_way(predictor: Predictor, tmp_path: Path, monkeyp
     """Rows are read when there is room for them, however long the file is: two chunks per worker, and few to write."""
     source = write_csv(tmp_path / "long.csv", ("smiles",), [[TEXTS[place % 40]] for place in range(700)])
     taken = put = most = waiting = 0
-    stream, put_part = engines.stream, parts.Parts.put
+    stream, put_part = pool.stream, parts.Parts.put
 
     def counted(*given: Any) -> Iterator[Any]:
         nonlocal taken, most
@@ -102,7 +102,7 @@ def test_few_chunks_are_on_the_way(predictor: Predictor, tmp_path: Path, monkeyp
         put += 1
         waiting = max(waiting, len(self._waiting))
 
-    monkeypatch.setattr(engines, "stream", lambda *given: counted(*given))
+    monkeypatch.setattr(pool, "stream", lambda *given: counted(*given))
     # A generator that is wrapped cannot be closed, and ends with the test.
     monkeypatch.setattr(all_rows, "closing", _closing)
     monkeypatch.setattr(parts.Parts, "put", slowly)
@@ -226,13 +226,13 @@ def test_a_damaged_part_is_made_again_and_another_run_takes_none(
 def workers(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Every worker process that the test starts."""
     started: list[subprocess.Popen[bytes]] = []
-    start = engines.start_worker
+    start = pool.start_worker
 
     def recorded() -> subprocess.Popen[bytes]:
         started.append(start())
         return started[-1]
 
-    monkeypatch.setattr(engines, "start_worker", recorded)
+    monkeypatch.setattr(pool, "start_worker", recorded)
     return started
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tokengt.data.engines import Pool
+from tokengt.data.pool import Pool
 from tokengt.data.progress import say
 from tokengt.data.sheets import Answers, Sheet
 from tokengt.files import checksum, file_checksum, folder_lock, parts_folder, remove_empty, write_whole, writing

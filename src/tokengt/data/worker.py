@@ -1,6 +1,6 @@
 """A worker process: calls come in on stdin, their answers go out on stdout, until stdin ends.
 
-It is started as ``python -m tokengt.data.worker`` by :mod:`tokengt.data.engines`. A call is a function with its
+It is started as ``python -m tokengt.data.worker`` by :mod:`tokengt.data.pool`. A call is a function with its
 arguments; its answer is what the function returns (or, item by item, what it yields), or the exception that was raised
 instead. Pickles are exchanged with the parent process only, never with anybody else. Nothing here imports torch, so a
 worker starts quickly and stays small.
@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tokengt.data.engines import End
+from tokengt.data.pool import End
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 The process of the server never shows RDKit a client's text. A process that takes too long, or that its input ends, is
 replaced by a new one, and the request that it worked on is told so. They are the workers of
-:mod:`tokengt.data.engines`: plain interpreters that end with this process however it ends.
+:mod:`tokengt.data.pool`: plain interpreters that end with this process however it ends.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from tokengt.data.engines import answer_of, ask_worker, end_worker, start_worker
+from tokengt.data.pool import answer_of, ask_worker, end_worker, start_worker
 from tokengt.serve.problems import Problem
 
 T = TypeVar("T")

@@ -26,22 +26,21 @@ from tokengt.data.facts import fact_of_all
 from tokengt.draws import chain_of, seed_generators
 from tokengt.models.contract import Model
 from tokengt.training.config import TrainingConfig
-from tokengt.training.memory import is_short, settle_memory
+from tokengt.training.memory import settle_memory
 from tokengt.training.objective import Objective
 from tokengt.training.optim import MovingAverage, make_optimizer, planned_epochs, rate_at, rate_groups, set_rate
 from tokengt.training.parts import Part, Parts
-from tokengt.training.processes import Envelope, Enveloped, deterministic, set_up, shards_weights, summed
+from tokengt.training.processes import Envelope, Enveloped, deterministic, set_up, summed
 from tokengt.training.progress import Progress
 from tokengt.training.recorded import RecordedSteps, why_not
 from tokengt.training.snapshots import Learned, Snapshots, State
 from tokengt.training.stopping import Stop, stopping
 from tokengt.training.tasks import Task
 from tokengt.training.validation import Evaluator, is_better, set_training
+from tokengt.training.ways import in_words, takes_row_kernels
 
 # Steps between two looks at the clock: all processes must agree on when to save, and to agree they must wait.
 _CLOCK_STEPS = 20
-# Tokens of a step in which a GPU is busy for longer than the host needs to call its kernels.
-_LARGE_STEP = 2**16
 
 
 class Trainer:
@@ -82,7 +81,8 @@ class Trainer:
         self.parts = on_device(parts, fabric.device)
         self.parts = replace(self.parts, graphs=model.prepared(self.parts.graphs))
         # The same weights run in a faster way where there is one; otherwise this is the model itself.
-        kernels = self._takes_row_kernels()
+        steps = [piece for step in self._steps_of(0) for piece in step]
+        kernels = takes_row_kernels(fabric, self.model, self.parts, config, steps)
         self.fast = accelerate(self.model, device=fabric.device, compile=config.compile, kernels=kernels)
         self.forward = set_up(fabric, Enveloped(self.fast, several=fabric.world_size > 1))
         if config.compile and self.fast is self.model:
@@ -177,24 +177,6 @@ class Trainer:
         places, costs = self.parts.train.places, self.parts.costs
         return epoch_steps(places, costs, self.config.batching, seed=self.seed, epoch=epoch, pieces=pieces)
 
-    def _takes_row_kernels(self) -> bool:
-        """Whether blocks use row kernels though nothing is compiled: where calling them costs the host no time.
-
-        So it is in steps that are recorded, and in large ones, unless memory is short: what kernels keep is not
-        computed again. Nor do they go with FSDP: a block leaves its bias to the next one, by when it would be freed.
-
-        Kernels drop other numbers than plain blocks do, so that a resumed run and all processes must decide alike: by
-        all that the device has, and by the steps of all processes.
-        """
-        if shards_weights(self.fabric) or self.config.recompute == "always":
-            return False
-        if self.model.sequence_rule() is not None:
-            return True
-        usual = [piece for step in self._steps_of(0) for piece in step]
-        largest = max((int(self.parts.costs[piece].sum()) for piece in usual), default=0)
-        graphs, device = self.parts.graphs, self.fabric.device
-        return largest >= _LARGE_STEP and not is_short(self.model.config, graphs, usual, self.config, device)
-
     def _make_recorded(self, usual: list[Tensor]) -> tuple[RecordedSteps | None, str]:
         """Steps that are replayed, where they can be; else why not."""
         reason = why_not(self.fast, self.parts, self.fabric)
@@ -216,21 +198,8 @@ class Trainer:
     @property
     def how(self) -> str:
         """How steps are taken, for people to read."""
-        device, config = self.fabric.device, self.config
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
-        size = f"{config.batch_tokens:,} tokens" if config.batch_tokens else f"{config.batch_size:,} graphs"
-        mixed = device.type == "cuda" if config.precision == "auto" else config.precision == "bfloat16"
-        precision = "bfloat16" if mixed else "float32" if config.precision == "auto" else config.precision
-        compiled = "blocks compiled" if config.compile else "nothing compiled"
-        if self.recorded is None and not config.compile and self.fast is not self.model:
-            compiled = "row kernels between products, nothing compiled"
-        if self.recorded is None:
-            graphs = f"no CUDA graphs because {self._why_not}"
-        elif config.cuda_graphs:
-            graphs = "whole steps recorded as CUDA graphs and replayed"
-        else:
-            graphs = "no CUDA graphs because training.cuda_graphs is false"
-        return f"{name}: {size} per step in {precision}, {compiled}, {graphs}"
+        why = self._why_not if self.recorded is None else None
+        return in_words(self.config, self.fabric.device, kernels=self.fast is not self.model, why_not=why)
 
     def _mine(self, pieces: list[Tensor]) -> list[Tensor]:
         return pieces[self.fabric.global_rank :: self.fabric.world_size]

@@ -82,7 +82,7 @@ def settle_memory(
         able = blocks and model.set_recompute(True)
         return None if able else "training.recompute does nothing for this model or its compiled blocks: all is kept"
     needed, limit = _needed(model.config, graphs, pieces, training, device), memory_limit(training, device)
-    if 2 * needed > limit and training.recompute == "auto" and blocks and model.set_recompute(True):
+    if _asks_to_recompute(training, needed, limit) and blocks and model.set_recompute(True):
         shown = f"about {needed / GIB:,.1f} of {limit / GIB:,.1f} GiB"
         return f"activations are computed again for the gradient: keeping them would take {shown}"
     return None
@@ -100,7 +100,11 @@ def is_short(
         limit = memory_limit(training, device)
     else:
         limit = torch.cuda.get_device_properties(device).total_memory
-    return training.recompute == "auto" and 2 * _needed(config, graphs, pieces, training, device) > limit
+    return _asks_to_recompute(training, _needed(config, graphs, pieces, training, device), limit)
+
+
+def _asks_to_recompute(training: TrainingConfig, needed: int, limit: int) -> bool:
+    return training.recompute == "auto" and 2 * needed > limit
 
 
 def _needed(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tokengt.batch import GraphBatch
-from tokengt.data import engines
+from tokengt.data import engines, pool
 from tokengt.data.links import LINK_ENDS
 from tokengt.data.prepare import rdkit_version
 from tokengt.data.shards import (
@@ -186,7 +186,7 @@ def converted(
     several = processes(most, size, workers) > 0
     given = (table, size, frozenset(done), sha256)
     reading = f"read {table.path}; what is done is kept: run the same again"
-    jobs = engines.stream(reading, engines.packed_jobs, *given) if several else engines.jobs_of(*given)
+    jobs = pool.stream(reading, engines.packed_jobs, *given) if several else engines.jobs_of(*given)
     left = -(-most // size)
     results = engines.results(workers.engine, jobs, work, workers.count, left, workers.shown, beside=True)
     with closing(jobs), closing(results):
