@@ -84,7 +84,7 @@ def play(case: Case) -> list[Fault]:
         after = case.rng.random() ** 0.7 * right.seconds
         answer = case.call(*words, "--out", job.out, signal=kill, after=after, cpu=200)
         faults += _judged(answer, kill)
-        # The kill may come when the file is whole and the process is about to end: the same command then finds it there.
+        # The kill may come when the file is whole and the process about to end: the same command finds it there.
         if not job.repeats and (answer.done or snapshot(case.folder) == right.files):
             break
     else:
