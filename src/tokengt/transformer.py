@@ -54,7 +54,7 @@ class RowLinks:
 
 
 def add_linked_rows(x: Float[Tensor, "tokens dim"], linked: Sequence[SparseRows]) -> Float[Tensor, "tokens dim"]:
-    """X + B X for one B of :class:`RowLinks` after another: the sparse equivariant basis of the paper's last experiment."""
+    """X + B X, for one B of :class:`RowLinks` after another: the paper's sparse equivariant basis."""
     for links in linked:
         x = x + sparse_product(links, x).to(x.dtype)
     return x
