@@ -60,6 +60,8 @@ def test_linked_rows_by_hand() -> None:
     links = RowLinks(torch.tensor([1, 2, 2]), torch.tensor([0, 0, 3]))
     assert add_linked_rows(x, links.matrices(4, "sum")).flatten().tolist() == [111.0, 10.0, 100.0, 1100.0]
     assert add_linked_rows(x, links.matrices(4, "mean")).flatten().tolist() == [56.0, 10.0, 100.0, 1100.0]
+    by_hand = torch.tensor([111 / 3, 10.0, 100.0, 1100 / 2])
+    torch.testing.assert_close(add_linked_rows(x, links.matrices(4, "average")).flatten(), by_hand)
     first = RowLinks(torch.tensor([3]), torch.tensor([2]), then=links)
     assert add_linked_rows(x, first.matrices(4, "sum")).flatten().tolist() == [1111.0, 10.0, 1100.0, 2100.0]
 

@@ -42,15 +42,23 @@ class RowLinks:
     def matrix(self, rows: int, scale: BasisScale = "sum") -> SparseRows:
         """B, whose product with ``rows`` rows is what is added to each: B_ts = 1 for a link s -> t ("sum").
 
-        With "mean", every row of B is divided by its sum, so that it is a row of attention weights.
+        With "mean", every row of B is divided by its sum, so that it is a row of attention weights. With "average", I + B
+        is such a matrix, in which a row counts as much as one that is linked to it: of c links B_ts = 1 / (1 + c), and
+        B_tt = 1 / (1 + c) - 1.
         """
         counts = torch.bincount(self.targets, minlength=rows)
-        order = torch.argsort(self.targets, stable=True)
-        weights = torch.ones(len(order), device=counts.device)
-        if scale == "mean":
-            weights = counts.index_select(0, self.targets.index_select(0, order)).float().reciprocal()
+        weights = torch.ones(len(self.targets), device=counts.device)
+        sources, targets = self.sources, self.targets
+        if scale != "sum":
+            weights /= counts.index_select(0, targets) + (scale == "average")
+        if scale == "average":
+            own = torch.nonzero(counts).flatten()
+            sources, targets = torch.cat([sources, own]), torch.cat([targets, own])
+            weights = torch.cat([weights, 1 / (1 + counts.index_select(0, own)) - 1])
+            counts = counts + (counts > 0)
+        order = torch.argsort(targets, stable=True)
         entries = Segments.from_lengths(counts.cpu(), counts.device)
-        return SparseRows(entries, self.sources.index_select(0, order).int(), weights, rows)
+        return SparseRows(entries, sources.index_select(0, order).int(), weights.index_select(0, order), rows)
 
 
 def add_linked_rows(x: Float[Tensor, "tokens dim"], linked: Sequence[SparseRows]) -> Float[Tensor, "tokens dim"]:

@@ -191,7 +191,12 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
     add_setting_options(verb)
     add_split_options(verb)
     verb.add_argument("--folds", type=int, default=0, metavar="K", help="cross-validate with K models")
-    verb.add_argument("--ensemble", type=int, default=1, metavar="N", help="average N models")
+    verb.add_argument(
+        "--ensemble",
+        type=int,
+        metavar="N",
+        help="average N models (default: 3 where the default features are given to at most 3,000 molecules, else 1)",
+    )
     verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
     add_data_options(verb, policy)
     where = verb.add_argument_group("devices")

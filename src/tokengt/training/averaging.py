@@ -37,12 +37,13 @@ def with_forest(member: Member, valid: Told, test: Told, say: Callable[[str], No
     """Grow a forest, weigh it by the validation part, and average it with what the model says of held-out rows.
 
     The share is fitted with a forest of the training rows. The one that is kept is then grown anew from these and the
-    validation rows: a model needs them to choose its epoch by, trees have no other use for them.
+    validation rows: a model needs them to choose its epoch by, trees have no other use for them. The models of an
+    ensemble share the trees: each grows some of its own, and the mean of all is as large a forest as beside one.
     """
     store, task, rows = member.store, member.spec.task, member.split.train
     features = store.graphs.graph_features
     assert isinstance(features, Tensor)
-    say(f"a random forest beside the model: {TREES} trees per target, on {features.shape[1]:,} features")
+    say(f"a random forest beside the model: {_trees(member)} trees per target, on {features.shape[1]:,} features")
     forest = _of_rows(member, features, rows)
     shown, asked = member.valid_rows, member.test_rows
     seen = forest(features[shown])
@@ -63,7 +64,11 @@ def with_forest(member: Member, valid: Told, test: Told, say: Callable[[str], No
 def _of_rows(member: Member, features: Float[Tensor, "rows columns"], rows: Int[Tensor, " some"]) -> Forest:
     store = member.store
     weights = None if store.weights is None else store.weights[rows]
-    return grown(member.spec.task, features[rows], store.targets[rows], member.spec.seed, weights)
+    return grown(member.spec.task, features[rows], store.targets[rows], member.spec.seed, weights, _trees(member))
+
+
+def _trees(member: Member) -> int:
+    return -(-TREES // member.models)
 
 
 def _with(

@@ -77,7 +77,7 @@ def _alone(forest: Any) -> Any:
     return forest.set_params(n_jobs=1)
 
 
-def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = None) -> Any:
+def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = None, trees: int = TREES) -> Any:
     """scikit-learn's forest of the rows that have a label and count."""
     try:
         from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -89,9 +89,9 @@ def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = N
         there &= weights > 0
     counts = None if weights is None else weights[there]
     if kind == "regression":
-        forest = RandomForestRegressor(TREES, max_features=1 / 3, random_state=seed, n_jobs=-1)
+        forest = RandomForestRegressor(trees, max_features=1 / 3, random_state=seed, n_jobs=-1)
         return forest.fit(known[there], labels[there], sample_weight=counts)
-    forest = RandomForestClassifier(TREES, max_features="sqrt", random_state=seed, n_jobs=-1)
+    forest = RandomForestClassifier(trees, max_features="sqrt", random_state=seed, n_jobs=-1)
     return forest.fit(known[there], labels[there].astype(np.int64), sample_weight=counts)
 
 
@@ -157,14 +157,15 @@ def grown(
     labels: Float[Tensor, "rows targets"],
     seed: int,
     weights: Float[Tensor, " rows"] | None = None,
+    count: int = TREES,
 ) -> Forest:
-    """The forest of these rows; NaN where there is no label. The same arguments grow the same trees."""
+    """``count`` trees of these rows; NaN where there is no label. The same arguments grow the same trees."""
     known, learned = features.numpy(), labels.double().numpy()
     learned = task.scaling.comparable(learned) if task.kind == "regression" else learned
     trees, said = [], []
     for at in range(len(task.names)):
         column = learned[:, at]
-        forest = _fitted(task.kind, known, column, seed, _counts(task, column, at, weights))
+        forest = _fitted(task.kind, known, column, seed, _counts(task, column, at, weights), count)
         own = [tree.tree_ for tree in forest.estimators_]
         trees.append(own)
         said.append([_said(task, forest, tree.value) for tree in own])

@@ -25,6 +25,8 @@ DEFAULT_PRESET = "small"
 # they cease to help was not measured.
 DEFAULT_FEATURES: tuple[FeatureKind, ...] = ("rdkit2d", "morgan")
 MOST_FEATURED = 20_000
+# Where these are given to at most so many molecules, so many models are averaged: a minute or two of a CPU.
+DEFAULT_MODELS, MOST_AVERAGED = 3, 3_000
 # A new head on frozen weights is a linear model, which learns best with a larger learning rate.
 FROZEN_RATE = 1e-2
 # More models than anybody averages: a slip of the pen is noticed before the first is trained.
@@ -49,7 +51,8 @@ class TrainRequest:
         default_features: give weights of the package the numbers about molecules that help them
             (:data:`DEFAULT_FEATURES`), where the data is a table and the recipe names none.
         auxiliary: kinds of numbers about molecules that the model learns to predict beside its targets.
-        ensemble: models that differ in their seed, to be averaged.
+        ensemble: models that differ in their seed, to be averaged; None for :data:`DEFAULT_MODELS` where a table of at
+            most :data:`MOST_AVERAGED` molecules gets the default features, and one elsewhere.
         seed: of the first model.
         where: devices and processes.
         workers: processes that prepare a file; None for all cores.
@@ -69,7 +72,7 @@ class TrainRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
     default_features: bool = True
     auxiliary: tuple[str, ...] = ()
-    ensemble: int = 1
+    ensemble: int | None = None
     seed: int = 0
     where: DeviceConfig = field(default_factory=DeviceConfig)
     workers: int | None = None
@@ -98,7 +101,7 @@ class TrainRequest:
             raise ValueError("freeze trains a new head on trained weights; give a start to take them from")
         self._check_attention()
         check_features(self.auxiliary, "auxiliary numbers")
-        if not 1 <= self.ensemble <= MOST_MODELS:
+        if self.ensemble is not None and not 1 <= self.ensemble <= MOST_MODELS:
             raise ValueError(f"ensemble is {self.ensemble}; expected 1 to {MOST_MODELS:,}")
         if not 0 <= self.seed < 2**62:
             raise ValueError(f"seed is {self.seed}; expected a whole number from 0, below 2^62")

@@ -41,7 +41,8 @@ Say = Callable[[str], None]
 class Member:
     """One model of a run, before it is trained: what it is made with, its split and its data.
 
-    A run has one member, or one for every fold and every model of an ensemble; ``name`` tells them apart.
+    A run has one member, or one for every fold and every model of an ensemble; ``name`` tells them apart, and
+    ``models`` of them share a split.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Member:
     train_targets: Float[Tensor, "rows targets"]
     build: Callable[[], Model]
     auxiliary: Float[Tensor, "graphs auxiliary"] | None = None
+    models: int = 1
 
     @property
     def labels(self) -> Float[Tensor, "rows columns"]:
@@ -95,13 +97,15 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
     request = replace(request, split=request.split.for_store(store))
     splits, by_row = make_splits(store, request.split)
     beside = auxiliary_numbers(store, request.auxiliary, not request.quiet) if request.auxiliary else None
-    alone = len(splits) * request.ensemble == 1
+    models = request.ensemble or 1
+    alone = len(splits) * models == 1
     members = []
     for fold, split in enumerate(splits):
-        for number in range(request.ensemble):
-            names = [f"fold-{fold}"] * (len(splits) > 1) + [f"model-{number}"] * (request.ensemble > 1)
+        for number in range(models):
+            names = [f"fold-{fold}"] * (len(splits) > 1) + [f"model-{number}"] * (models > 1)
             seed = request.seed + number
-            members.append(_member("-".join(names), store, request, origin, split, by_row, seed, alone, beside))
+            member = _member("-".join(names), store, request, origin, split, by_row, seed, alone, beside)
+            members.append(replace(member, models=models))
     _check_model(members[0], origin)
     return members
 

@@ -90,7 +90,11 @@ def compare(
     systems = _systems(presets, dict(settings or {}), floors)
     repeats = _repeats(folds, seeds, seed)
     _check_reference(reference, systems)
-    for name, given in (("folds", options.folds), ("ensemble", options.ensemble - 1), ("devices", options.devices - 1)):
+    for name, given in (
+        ("folds", options.folds),
+        ("ensemble", (options.ensemble or 1) - 1),
+        ("devices", options.devices - 1),
+    ):
         if given:
             raise ValueError(f"options.{name} does not apply to a comparison; expected it as it is by itself")
     minutes = _share(budget, len(repeats.cells))

@@ -24,7 +24,14 @@ from tokengt.inference import Predictor
 from tokengt.interop.molecules import MoleculePolicy
 from tokengt.level import Level
 from tokengt.training.processes import Device, DeviceConfig, Strategy, make_fabric
-from tokengt.training.request import AUTO, DEFAULT_FEATURES, MOST_FEATURED, TrainRequest
+from tokengt.training.request import (
+    AUTO,
+    DEFAULT_FEATURES,
+    DEFAULT_MODELS,
+    MOST_AVERAGED,
+    MOST_FEATURED,
+    TrainRequest,
+)
 from tokengt.training.resolve import Say
 from tokengt.training.run import STORE, refuse_to_overwrite, train_run
 from tokengt.training.spec import RUN_FILE, is_first_format, read_run
@@ -50,7 +57,8 @@ class TrainOptions:
         folds: models of a cross-validation, 3 or more; 0 for one split.
         auxiliary: kinds of numbers about each molecule ("rdkit2d", "morgan") that the model learns to predict beside
             its targets: where labels are few, they teach it chemistry.
-        ensemble: models that differ in their seed, averaged.
+        ensemble: models that differ in their seed, averaged. By itself three where ``default_features`` are given to
+            at most 3,000 molecules and there are no folds, else one.
         devices: processes on this machine (``torchrun`` sets its own).
         strategy: how several processes share the model.
         workers: processes that prepare the file; None for all cores.
@@ -67,7 +75,7 @@ class TrainOptions:
     fractions: Fractions = STANDARD
     folds: int = 0
     auxiliary: tuple[str, ...] = ()
-    ensemble: int = 1
+    ensemble: int | None = None
     devices: int = 1
     strategy: Strategy = "auto"
     workers: int | None = None
@@ -234,7 +242,10 @@ def timed_request(
     begun = request.resume and (out / RUN_FILE).is_file()
     if not begun and request.takes_default_features and is_molecule_table(data, MOST_FEATURED):
         recipe = replace(recipe, policy=replace(recipe.policy, features=DEFAULT_FEATURES))
-    recipe = _as_begun(recipe, out, request.takes_default_features) if begun else recipe
+        few = not request.split.folds and is_molecule_table(data, MOST_AVERAGED)
+        request = replace(request, ensemble=request.ensemble or (DEFAULT_MODELS if few else 1))
+    if begun:
+        recipe, request = _as_begun(recipe, out, request.takes_default_features), _as_many(request, out)
     fabric = make_fabric(request.where, request.training.precision)
     first, quiet = fabric.is_global_zero, request.quiet
 
@@ -277,6 +288,13 @@ def _as_begun(recipe: Recipe, out: Path, default_features: bool) -> Recipe:
         return recipe
     features = policy.features if default_features else recipe.policy.features
     return replace(recipe, policy=replace(recipe.policy, atoms=policy.atoms, features=features))
+
+
+def _as_many(request: TrainRequest, out: Path) -> TrainRequest:
+    """As many models as the run was begun with, where nobody asks for any number of them."""
+    if request.ensemble is not None or request.split.folds:
+        return request
+    return replace(request, ensemble=max(1, len(read_run(out).members)))
 
 
 def _first_alone(fabric: Any, act: Callable[[], Store]) -> Store | None:

@@ -45,12 +45,13 @@ def trained(
         floor=False,
     )
     predictor, seconds = timed_request(table, run, request)
-    (member,) = predictor.members
+    first = predictor.members[0]
     summary, task = read_summary(run), predictor.spec.task
     predicted = read_predictions(run / PREDICTIONS, task)[:, 0]
     facts = {
         "chosen_by": len(data.chosen_by(seed)),
-        "parameters": sum(each.numel() for each in member.model.parameters()),
+        "models": len(predictor.members),
+        "parameters": sum(each.numel() for each in first.model.parameters()),
         "epochs": summary.epochs,
         "loop_seconds": seconds,
         "device": config.device if config.device != "auto" else DeviceConfig(config.device).resolved,
