@@ -42,9 +42,9 @@ class RowLinks:
     def matrix(self, rows: int, scale: BasisScale = "sum") -> SparseRows:
         """B, whose product with ``rows`` rows is what is added to each: B_ts = 1 for a link s -> t ("sum").
 
-        With "mean", every row of B is divided by its sum, so that it is a row of attention weights. With "average", I + B
-        is such a matrix, in which a row counts as much as one that is linked to it: of c links B_ts = 1 / (1 + c), and
-        B_tt = 1 / (1 + c) - 1.
+        With "mean", every row of B is divided by its sum, so that it is a row of attention weights. With "average",
+        I + B has such rows, in which a row counts as much as one that is linked to it: with c links to t,
+        B_ts = 1 / (1 + c) and B_tt = 1 / (1 + c) - 1.
         """
         counts = torch.bincount(self.targets, minlength=rows)
         weights = torch.ones(len(self.targets), device=counts.device)
