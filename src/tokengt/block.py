@@ -13,7 +13,7 @@ from tokengt.dropout import Dropout
 from tokengt.ragged import Segments
 from tokengt.recomputing import recomputed
 
-BasisScale = Literal["sum", "mean", "average"]
+BasisScale = Literal["sum", "mean"]
 Incidence = Literal["never", "alternate", "most"]
 
 
@@ -40,7 +40,7 @@ class EncoderConfig:
         sparse_basis_residual: after each block, every row adds the rows linked to it (the sparse equivariant basis).
         sparse_basis_scale: "sum" adds all of them up, as the paper's equation does; "mean" adds their mean, as a head
             of attention would that shows this basis, whose rows sum to one. A sum of many rows drowns the row that it
-            is added to. "average": a row becomes the average of itself and of the rows linked to it, as in GCN.
+            is added to.
         incidence: "alternate" masks the first block, the third, and so on, "most" all but every fourth: there a token
             attends only to tokens that share a mark with it, and to those without marks, which attend to all. TokenGT
             gives every token its two endpoints as marks, and special tokens none. "never" masks no block.
@@ -79,7 +79,7 @@ class EncoderConfig:
         if self.activation not in ("gelu", "relu"):
             raise ValueError(f"activation is {self.activation!r}; expected 'gelu' or 'relu'")
         if self.sparse_basis_scale not in get_args(BasisScale):
-            raise ValueError(f"sparse_basis_scale is {self.sparse_basis_scale!r}; expected 'sum', 'mean' or 'average'")
+            raise ValueError(f"sparse_basis_scale is {self.sparse_basis_scale!r}; expected 'sum' or 'mean'")
         if self.incidence not in get_args(Incidence):
             raise ValueError(f"incidence is {self.incidence!r}; expected 'never', 'alternate' or 'most'")
 

@@ -1,6 +1,6 @@
 """The plain Transformer encoder: a stack of blocks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,55 +17,40 @@ from tokengt.sparse import SparseRows, sparse_product
 
 @dataclass(frozen=True, eq=False)
 class RowLinks:
-    """Which rows are added to which: row ``targets[l]`` receives row ``sources[l]``, and ``then`` those of more links.
-
-    What is added by these is there already when ``then`` is added.
-    """
+    """Which rows are added to which: row ``targets[l]`` receives row ``sources[l]``."""
 
     sources: Int[Tensor, " links"]
     targets: Int[Tensor, " links"]
-    then: "RowLinks | None" = None
 
-    def matrices(self, rows: int, scale: BasisScale) -> tuple[SparseRows, ...]:
-        """:meth:`matrix` of these links and of those that come after them: made once, and kept with the links."""
+    def matrix(self, rows: int, scale: BasisScale = "sum") -> SparseRows:
+        """B, whose product with ``rows`` rows is what is added to each: B_ts = 1 for a link s -> t ("sum").
+
+        With "mean", every row of B is divided by its sum, so that it is a row of attention weights. It is made once,
+        and kept with the links.
+        """
         if (rows, scale) not in self._made:
-            # They may be asked for by a prediction in inference mode, and then by a training step.
+            # It may be asked for by a prediction in inference mode, and then by a training step.
             with torch.inference_mode(False), torch.no_grad():
-                self._made[rows, scale] = self.matrix(rows, scale)
-        later = () if self.then is None else self.then.matrices(rows, scale)
-        return (self._made[rows, scale], *later)
+                self._made[rows, scale] = self._matrix(rows, scale)
+        return self._made[rows, scale]
 
     @cached_property
     def _made(self) -> dict[tuple[int, BasisScale], SparseRows]:
         return {}
 
-    def matrix(self, rows: int, scale: BasisScale = "sum") -> SparseRows:
-        """B, whose product with ``rows`` rows is what is added to each: B_ts = 1 for a link s -> t ("sum").
-
-        With "mean", every row of B is divided by its sum, so that it is a row of attention weights. With "average",
-        I + B has such rows, in which a row counts as much as one that is linked to it: with c links to t,
-        B_ts = 1 / (1 + c) and B_tt = 1 / (1 + c) - 1.
-        """
+    def _matrix(self, rows: int, scale: BasisScale) -> SparseRows:
         counts = torch.bincount(self.targets, minlength=rows)
-        weights = torch.ones(len(self.targets), device=counts.device)
-        sources, targets = self.sources, self.targets
-        if scale != "sum":
-            weights /= counts.index_select(0, targets) + (scale == "average")
-        if scale == "average":
-            own = torch.nonzero(counts).flatten()
-            sources, targets = torch.cat([sources, own]), torch.cat([targets, own])
-            weights = torch.cat([weights, 1 / (1 + counts.index_select(0, own)) - 1])
-            counts = counts + (counts > 0)
-        order = torch.argsort(targets, stable=True)
+        order = torch.argsort(self.targets, stable=True)
+        weights = torch.ones(len(order), device=counts.device)
+        if scale == "mean":
+            weights = counts.index_select(0, self.targets.index_select(0, order)).float().reciprocal()
         entries = Segments.from_lengths(counts.cpu(), counts.device)
-        return SparseRows(entries, sources.index_select(0, order).int(), weights.index_select(0, order), rows)
+        return SparseRows(entries, self.sources.index_select(0, order).int(), weights, rows)
 
 
-def add_linked_rows(x: Float[Tensor, "tokens dim"], linked: Sequence[SparseRows]) -> Float[Tensor, "tokens dim"]:
-    """X + B X, for one B of :class:`RowLinks` after another: the paper's sparse equivariant basis."""
-    for links in linked:
-        x = x + sparse_product(links, x).to(x.dtype)
-    return x
+def add_linked_rows(x: Float[Tensor, "tokens dim"], links: SparseRows) -> Float[Tensor, "tokens dim"]:
+    """X + B X, the sparse equivariant basis of the paper's last experiment; B as :meth:`RowLinks.matrix` makes it."""
+    return x + sparse_product(links, x).to(x.dtype)
 
 
 class Encoder(nn.Module):
@@ -110,20 +95,21 @@ class Encoder(nn.Module):
         linked = self.linked(links, len(x))
         x = self.enter(x)
         for layer, block in enumerate(self.blocks, 1):
-            if layer == len(self.blocks) and not linked:
+            if layer == len(self.blocks) and linked is None:
                 # No later block attends to the other rows, so the last one computes only those that are asked for.
                 x, rows = block(x, plan, rows), None
             else:
                 x = block(x, plan)
-            x = add_linked_rows(x, linked)
+            if linked is not None:
+                x = add_linked_rows(x, linked)
         out: Tensor = self.final_norm(x if rows is None else x.index_select(0, rows))
         return out
 
-    def linked(self, links: RowLinks | None, rows: int) -> tuple[SparseRows, ...]:
-        """What is added after every block; nothing where the config has no sparse basis."""
+    def linked(self, links: RowLinks | None, rows: int) -> SparseRows | None:
+        """What is added after every block; None where the config has no sparse basis."""
         if links is None or not self.config.sparse_basis_residual:
-            return ()
-        return links.matrices(rows, self.config.sparse_basis_scale)
+            return None
+        return links.matrix(rows, self.config.sparse_basis_scale)
 
     def enter(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
         """What is done to tokens before the first block."""
@@ -149,7 +135,9 @@ class Encoder(nn.Module):
         for block in self.blocks:
             assert isinstance(block, Block)
             yield block.attention, block.attention_norm(x)
-            x = add_linked_rows(block(x, plan), linked)
+            x = block(x, plan)
+            if linked is not None:
+                x = add_linked_rows(x, linked)
 
     def set_recompute(self, on: bool) -> None:
         """Whether activations inside blocks are computed again for the gradient instead of kept."""

@@ -14,7 +14,6 @@ from tokengt.models.tokengt.tokens import Tokenizer
 from tokengt.structure.laplacian import laplacian_fact
 from tokengt.structure.patterns import bell_number, growth_strings
 from tokengt.structure.tuples import equality_patterns, merge_directions, with_merged_edges
-from tokengt.transformer import RowLinks
 
 DIM, ID = 7, 4
 
@@ -248,7 +247,7 @@ def test_edges_read_their_nodes_in_the_larger_basis() -> None:
     graph = Graph(edge_index=torch.tensor([[0, 0, 1, 2], [1, 2, 0, 2]]), num_nodes=3)
     tokenizer, tokens, _ = tokenize(graph, TokensConfig())
     batch = GraphBatch.collate([graph])
-    assert _links(tokenizer.linked_rows(batch, tokens, "nodes")) == [(4, 1), (5, 1), (6, 2)]
+    assert _links(tokenizer.linked_rows(batch, tokens, "nodes")) == _links(tokenizer.incident_rows(batch, tokens))
     back = {(1, 4), (2, 4), (1, 5), (3, 5), (2, 6), (1, 6), (3, 7)}
     assert _links(tokenizer.linked_rows(batch, tokens, "both")) == sorted({(4, 1), (5, 1), (6, 2)} | back)
     pooled, tokens, _ = tokenize(graph, TokensConfig(layout="undirected"))
@@ -261,18 +260,8 @@ def test_edges_read_their_nodes_in_the_larger_basis() -> None:
     assert _links(links) == [(1, 4), (3, 4), (4, 1), (4, 3)]
 
 
-def test_edges_read_their_nodes_before_nodes_their_edges_in_turn() -> None:
-    """The links of the larger basis, those of edges first."""
-    graph = Graph(edge_index=torch.tensor([[0, 0, 2], [1, 2, 2]]), num_nodes=3)
-    tokenizer, tokens, _ = tokenize(graph, TokensConfig(layout="undirected"))
-    links = tokenizer.linked_rows(GraphBatch.collate([graph]), tokens, "in_turn")
-    assert _links(links) == [(1, 4), (1, 5), (2, 4), (3, 5), (3, 6)]
-    assert links.then is not None
-    assert _links(links.then) == [(4, 1), (4, 2), (5, 1), (5, 3)]
-
-
-def _links(links: RowLinks) -> list[tuple[int, int]]:
-    return sorted(zip(links.sources.tolist(), links.targets.tolist(), strict=True))
+def _links(rows: tuple[torch.Tensor, torch.Tensor]) -> list[tuple[int, int]]:
+    return sorted(zip(*(part.tolist() for part in rows), strict=True))
 
 
 def test_for_batch_reads_the_data() -> None:

@@ -11,15 +11,18 @@ import torch
 from torch import Tensor
 
 from tests.training.stores import molecule_store
-from tests.workflow.small import QUIET, molecules, read_csv, train_small, write_csv
+from tests.workflow.small import QUIET, TINY, molecules, read_csv, train_small, write_csv
+from tokengt.data.store import Store
 from tokengt.inference import Predictor
 from tokengt.models.forest import FILE, HALF, MOST_COLUMNS, Forest
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training import averaging
 from tokengt.training import forest as forests
-from tokengt.training.averaging import FOREST, MODEL
+from tokengt.training.averaging import FOREST, MODEL, growing
 from tokengt.training.config import TrainingConfig
 from tokengt.training.forest import grown, is_wanted
+from tokengt.training.request import TrainRequest
+from tokengt.training.resolve import resolve
 from tokengt.training.results import read_summary
 from tokengt.training.shares import averaged, fitted_share, natural
 from tokengt.training.spec import read_run
@@ -175,6 +178,20 @@ def test_models_of_an_ensemble_have_a_forest_each_and_the_same_bytes_every_time(
     for file in (*files, tmp_path / "one" / "predictions.csv", tmp_path / "one" / "summary.json"):
         assert (tmp_path / "other" / file.relative_to(tmp_path / "one")).read_bytes() == file.read_bytes()
     assert read_summary(tmp_path / "one").apart is not None
+    run = Predictor.load(tmp_path / "one", "cpu")
+    assert [each.forest.roots.shape for each in run.members if each.forest] == [(1, 10)] * 2, "they share 20 trees"
+
+
+def test_a_forest_that_grows_beside_a_gpu_is_the_same(tmp_path: Path) -> None:
+    """In a thread or when it is asked for, from the same rows."""
+    run = tmp_path / "run"
+    train_small(dosed_csv(tmp_path / "data.csv"), run, "y", options=DOSED, settings=ALWAYS)
+    request = TrainRequest(settings={**TINY, **ALWAYS}, quiet=True)
+    (member,) = resolve(request, Store.open(run / "store"), None, tmp_path / "other", lambda sentence: None)
+    with growing(member, torch.device("cuda")) as beside, growing(member, torch.device("cpu")) as asked:
+        one, other = beside(), asked()
+    assert torch.equal(one.threshold, other.threshold)
+    assert torch.equal(one.said, other.said)
 
 
 @pytest.mark.parametrize(

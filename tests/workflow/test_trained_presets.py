@@ -19,6 +19,7 @@ from tokengt.models.tokengt.config import TokenGTConfig
 from tokengt.models.tokengt.heads import TokenDescriptors
 from tokengt.training.config import TrainingConfig
 from tokengt.training.start import Start
+from tokengt.workflow import fitting
 from tokengt.workflow.fitting import finetune, train
 from tokengt.workflow.inputs import is_molecule_table
 
@@ -58,6 +59,29 @@ def test_where_the_weights_of_the_package_do_not_fit_training_begins_anew(
     quick = {"training.epochs": 1, **settings}
     train(source, tmp_path / "run", target="y", preset=preset, settings=quick, options=options)
     assert (begun_with(tmp_path / "run") is not None) == begins
+
+
+def test_three_models_are_averaged_where_a_few_molecules_are_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the default features alone, named or not; an ensemble that was begun otherwise goes on as it was."""
+    data, quick = molecule_csv(tmp_path / "data.csv", 20), {"training.epochs": 1, "training.forest": "never"}
+    by_itself = replace(QUIET, ensemble=None)
+
+    def models(name: str, resume: bool = False, **wishes: Any) -> int:
+        options = replace(by_itself, **wishes)
+        return len(train(data, tmp_path / name, target="y", settings=quick, options=options, resume=resume).members)
+
+    assert models("default") == 3
+    assert models("named", policy=MoleculePolicy(features=("morgan", "rdkit2d"))) == 3
+    assert models("other", policy=MoleculePolicy(features=("morgan",))) == 1
+    assert models("without", default_features=False) == 1
+    assert models("asked", ensemble=2) == 2
+    assert models("folds", folds=3) == 3
+    assert models("asked", resume=True) == 2
+    monkeypatch.setattr(fitting, "MOST_AVERAGED", 19)
+    assert models("many") == 1
+    assert models("default", resume=True) == 3
 
 
 def test_trained_weights_learn_half_as_long() -> None:

@@ -105,11 +105,12 @@ class FastEncoder(nn.Module):
         pending: Branch | None = None
         for layer, block in enumerate(self.blocks, 1):
             last, own = layer == len(self.blocks), None if drawn is None else drawn[layer - 1]
-            if last and not linked:
+            if last and linked is None:
                 (x, _), rows = block(x, plan, rows, pending, drawn=own), None
             else:
-                x, pending = block(x, plan, None, pending, leave=not linked, drawn=own)
-            x = add_linked_rows(x, linked)
+                x, pending = block(x, plan, None, pending, leave=linked is None, drawn=own)
+            if linked is not None:
+                x = add_linked_rows(x, linked)
         x = x if rows is None else x.index_select(0, rows)
         return self._normed(x, self.final_norm) if by_kernels else self.final_norm(x)
 

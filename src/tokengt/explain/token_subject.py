@@ -200,15 +200,11 @@ class TokenSubject(Subject):
         """The links of the graph in every copy, as far as both of their rows are there."""
         if self.links is None:
             return None
-        return self._copied(self.links, source, segments)
-
-    def _copied(self, links: RowLinks, source: Int[Tensor, " rows"], segments: Segments) -> RowLinks:
         place = source.new_full((segments.count, len(self.tokens)), -1)
         place[segments.ids, source] = torch.arange(len(source), device=source.device)
-        sources, targets = place[:, links.sources], place[:, links.targets]
+        sources, targets = place[:, self.links.sources], place[:, self.links.targets]
         there = (sources >= 0) & (targets >= 0)
-        then = None if links.then is None else self._copied(links.then, source, segments)
-        return RowLinks(sources[there], targets[there], then)
+        return RowLinks(sources[there], targets[there])
 
 
 def _head_descriptors(model: TokenGT, batch: GraphBatch) -> Float[Tensor, "1 columns"] | None:

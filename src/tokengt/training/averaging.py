@@ -1,7 +1,10 @@
 """A model and a random forest beside it: the forest is grown, weighed by the validation part, and averaged."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +12,7 @@ from torch import Tensor
 
 from tokengt.models.forest import Forest
 from tokengt.training.calibrating import Told
-from tokengt.training.forest import TREES, grown
+from tokengt.training.forest import grown, trees_beside
 from tokengt.training.resolve import Member
 from tokengt.training.shares import averaged, fitted_share, natural
 
@@ -33,23 +36,38 @@ class Averaged:
     apart: Mapping[str, Float[Tensor, "rows width"]]
 
 
-def with_forest(member: Member, valid: Told, test: Told, say: Callable[[str], None]) -> Averaged:
-    """Grow a forest, weigh it by the validation part, and average it with what the model says of held-out rows.
+@contextmanager
+def growing(member: Member, device: torch.device) -> Iterator[Callable[[], Forest]]:
+    """What gives the forest of the training rows: it grows while a GPU trains the model, else when it is asked for.
 
-    The share is fitted with a forest of the training rows. The one that is kept is then grown anew from these and the
+    A model that trains on the cores themselves would wait for it as long as it waits for the model.
+    """
+    grow = partial(_of_rows, member, member.split.train)
+    if device.type != "cuda":
+        yield grow
+        return
+    with ThreadPoolExecutor(1) as beside:
+        yield beside.submit(grow).result
+
+
+def with_forest(
+    member: Member, valid: Told, test: Told, of_training: Callable[[], Forest], say: Callable[[str], None]
+) -> Averaged:
+    """Weigh a forest by the validation part, and average it with what the model says of held-out rows.
+
+    The share is fitted with a forest ``of_training`` rows. The one that is kept is then grown anew from these and the
     validation rows: a model needs them to choose its epoch by, trees have no other use for them. The models of an
     ensemble share the trees: each grows some of its own, and the mean of all is as large a forest as beside one.
     """
-    store, task, rows = member.store, member.spec.task, member.split.train
-    features = store.graphs.graph_features
-    assert isinstance(features, Tensor)
-    say(f"a random forest beside the model: {_trees(member)} trees per target, on {features.shape[1]:,} features")
-    forest = _of_rows(member, features, rows)
+    task, features = member.spec.task, _features(member)
+    trees = trees_beside(member.models)
+    say(f"a random forest beside the model: {trees} trees per target, on {features.shape[1]:,} features")
+    forest = of_training()
     shown, asked = member.valid_rows, member.test_rows
     seen = forest(features[shown])
     if len(shown):
-        share = fitted_share(task, valid.values[shown], seen, store.targets[shown])
-        forest = replace(_of_rows(member, features, torch.cat([rows, shown])), share=share)
+        share = fitted_share(task, valid.values[shown], seen, member.store.targets[shown])
+        forest = replace(_of_rows(member, torch.cat([member.split.train, shown])), share=share)
     told = forest(features[asked])
     alone = torch.full_like(test.values, torch.nan)
     alone[asked] = natural(task, told)
@@ -61,14 +79,16 @@ def with_forest(member: Member, valid: Told, test: Told, say: Callable[[str], No
     )
 
 
-def _of_rows(member: Member, features: Float[Tensor, "rows columns"], rows: Int[Tensor, " some"]) -> Forest:
-    store = member.store
+def _features(member: Member) -> Float[Tensor, "rows columns"]:
+    features = member.store.graphs.graph_features
+    assert isinstance(features, Tensor)
+    return features
+
+
+def _of_rows(member: Member, rows: Int[Tensor, " some"]) -> Forest:
+    store, task, seed = member.store, member.spec.task, member.spec.seed
     weights = None if store.weights is None else store.weights[rows]
-    return grown(member.spec.task, features[rows], store.targets[rows], member.spec.seed, weights, _trees(member))
-
-
-def _trees(member: Member) -> int:
-    return -(-TREES // member.models)
+    return grown(task, _features(member)[rows], store.targets[rows], seed, weights, member.models)
 
 
 def _with(

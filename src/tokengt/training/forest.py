@@ -77,7 +77,12 @@ def _alone(forest: Any) -> Any:
     return forest.set_params(n_jobs=1)
 
 
-def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = None, trees: int = TREES) -> Any:
+def trees_beside(models: int) -> int:
+    """How many trees stand beside each of so many models on the same rows: together they are one forest."""
+    return -(-TREES // models)
+
+
+def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = None, models: int = 1) -> Any:
     """scikit-learn's forest of the rows that have a label and count."""
     try:
         from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -87,7 +92,7 @@ def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = N
     if weights is not None and weights[there].any():
         # A leaf of rows that count nothing would say nothing.
         there &= weights > 0
-    counts = None if weights is None else weights[there]
+    counts, trees = None if weights is None else weights[there], trees_beside(models)
     if kind == "regression":
         forest = RandomForestRegressor(trees, max_features=1 / 3, random_state=seed, n_jobs=-1)
         return forest.fit(known[there], labels[there], sample_weight=counts)
@@ -157,15 +162,18 @@ def grown(
     labels: Float[Tensor, "rows targets"],
     seed: int,
     weights: Float[Tensor, " rows"] | None = None,
-    count: int = TREES,
+    models: int = 1,
 ) -> Forest:
-    """``count`` trees of these rows; NaN where there is no label. The same arguments grow the same trees."""
+    """The forest of these rows beside each of so many models; NaN where there is no label.
+
+    The same arguments grow the same trees.
+    """
     known, learned = features.numpy(), labels.double().numpy()
     learned = task.scaling.comparable(learned) if task.kind == "regression" else learned
     trees, said = [], []
     for at in range(len(task.names)):
         column = learned[:, at]
-        forest = _fitted(task.kind, known, column, seed, _counts(task, column, at, weights), count)
+        forest = _fitted(task.kind, known, column, seed, _counts(task, column, at, weights), models)
         own = [tree.tree_ for tree in forest.estimators_]
         trees.append(own)
         said.append([_said(task, forest, tree.value) for tree in own])

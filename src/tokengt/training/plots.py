@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -43,32 +43,23 @@ _STYLE = {
 }
 
 
-def plot_curves(records: Sequence[Mapping[str, Any]], task: Task, file: Path, run: str = "") -> None:
+def plot_curves(models: Sequence[Sequence[Mapping[str, Any]]], task: Task, file: Path, run: str = "") -> None:
     """Loss and the validation metric by epoch, the best epoch marked.
 
     Args:
-        records: lines of metrics.jsonl: ``epoch``, ``train_loss``, ``valid_loss`` and ``valid`` (metrics by name);
-            what is absent or null is not drawn.
+        models: of every model lines of metrics.jsonl: ``epoch``, ``train_loss``, ``valid_loss`` and ``valid`` (metrics
+            by name); what is absent or null is not drawn.
         run: how the title calls this run.
     """
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
-        epochs = [record["epoch"] for record in records]
-        # Dots are drawn as long as they do not touch, so that a run of a single epoch is visible too.
-        style: dict[str, Any] = {"marker": "o", "markersize": 3} if len(epochs) <= 40 else {}
-        for key, label, colour in (("train_loss", "training", "C0"), ("valid_loss", "validation", "C1")):
-            losses = [_number(record.get(key)) for record in records]
-            if not all(map(math.isnan, losses)):
-                left.plot(epochs, losses, label=label, color=colour, **style)
-                left.legend()
-        values = [_number((record.get("valid") or {}).get(task.metric)) for record in records]
-        right.plot(epochs, values, color="C1", **style)
-        _mark_best(task, epochs, values, left, right)
+        for place, records in enumerate(models):
+            _draw_model(task, records, left, right, _Place(place, len(models)))
         left.set(xlabel="epoch", ylabel=f"loss per label ({task.loss_name})", title="Loss")
         metric = TITLES.get(task.metric, task.metric)
         right.set(xlabel="epoch", ylabel=f"validation {metric}", title=f"Validation {metric}")
-        _whole_epochs(epochs, left, right)
+        _whole_epochs([record["epoch"] for records in models for record in records], left, right)
         figure.suptitle(f"{run}: {_targets(task)}" if run else _targets(task))
 
     draw_figure(file, (9.5, 3.9), draw)
@@ -217,7 +208,41 @@ def _confusion(task: Task, predicted: Array, labels: Array, file: Path, part: st
     return file
 
 
-def _mark_best(task: Task, epochs: Sequence[int], values: Sequence[float], *panels: Any) -> None:
+class _Place(NamedTuple):
+    """Which of how many models a curve belongs to."""
+
+    number: int
+    models: int
+
+    @property
+    def is_first(self) -> bool:
+        return self.number == 0
+
+    @property
+    def best(self) -> str | None:
+        """How the legend calls its best epoch; None where there are too many models to name."""
+        if self.models > MAX_PANELS:
+            return None
+        return "best" if self.models == 1 else f"best of model {self.number}"
+
+
+def _draw_model(task: Task, records: Sequence[Mapping[str, Any]], left: Any, right: Any, place: _Place) -> None:
+    epochs = [record["epoch"] for record in records]
+    # Dots are drawn as long as they do not touch, so that a run of a single epoch is visible too.
+    style: dict[str, Any] = {"marker": "o", "markersize": 3} if len(epochs) <= 40 else {}
+    if place.models > 1:
+        style["alpha"] = 1 - 0.6 * place.number / place.models
+    for key, label, colour in (("train_loss", "training", "C0"), ("valid_loss", "validation", "C1")):
+        losses = [_number(record.get(key)) for record in records]
+        if not all(map(math.isnan, losses)):
+            left.plot(epochs, losses, label=label if place.is_first else None, color=colour, **style)
+            left.legend()
+    values = [_number((record.get("valid") or {}).get(task.metric)) for record in records]
+    right.plot(epochs, values, color="C1", **style)
+    _mark_best(task, epochs, values, place.best, left, right)
+
+
+def _mark_best(task: Task, epochs: Sequence[int], values: Sequence[float], name: str | None, *panels: Any) -> None:
     best: int | None = None
     for place, value in enumerate(values):
         if task.is_better(value, None if best is None else values[best]):
@@ -227,15 +252,16 @@ def _mark_best(task: Task, epochs: Sequence[int], values: Sequence[float], *pane
         return
     for axes in panels:
         axes.axvline(epochs[best], color=GREY, linewidth=1, linestyle=":", zorder=1)
-    label = f"best: {values[best]:.4g} in epoch {epochs[best]}"
+    label = None if name is None else f"{name}: {values[best]:.4g} in epoch {epochs[best]}"
     panels[-1].plot([epochs[best]], [values[best]], "*", color="C3", markersize=11, label=label, linestyle="none")
-    panels[-1].legend()
+    if label is not None:
+        panels[-1].legend()
 
 
 def _whole_epochs(epochs: Sequence[int], *panels: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    first, last = (epochs[0], epochs[-1]) if epochs else (1, 1)
+    first, last = (min(epochs), max(epochs)) if epochs else (1, 1)
     margin = max(0.5, 0.03 * (last - first))
     for axes in panels:
         axes.set_xlim(max(first - margin, 0.5), last + margin)

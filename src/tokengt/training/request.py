@@ -1,6 +1,6 @@
 """One request: what a person asks for, from the command line or from Python, before the data is known."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,9 @@ class TrainRequest:
         default_features: give weights of the package the numbers about molecules that help them
             (:data:`DEFAULT_FEATURES`), where the data is a table and the recipe names none.
         auxiliary: kinds of numbers about molecules that the model learns to predict beside its targets.
-        ensemble: models that differ in their seed, to be averaged; None for :data:`DEFAULT_MODELS` where a table of at
-            most :data:`MOST_AVERAGED` molecules gets the default features, and one elsewhere.
+        ensemble: models that differ in their seed, to be averaged; None for :data:`DEFAULT_MODELS` where weights of the
+            package are fine-tuned on at most :data:`MOST_AVERAGED` molecules with the default features, and one
+            elsewhere.
         seed: of the first model.
         where: devices and processes.
         workers: processes that prepare a file; None for all cores.
@@ -176,12 +177,20 @@ class TrainRequest:
         They were measured with the weights of the package alone (results/LOG.md). A model that is to predict such
         numbers is not given them: it would copy them.
         """
+        unnamed = not self.recipe.policy.features and not self.recipe.descriptors and not self.auxiliary
+        return self.default_features and unnamed and self._begins_with_the_package
+
+    @property
+    def _begins_with_the_package(self) -> bool:
+        """Whether weights of the package are fine-tuned where the data is a table of molecules."""
         trained = self.preset in PRETRAINED or (self.preset == AUTO and self.keeps_weights)
-        recipe, policy = self.recipe, self.recipe.policy
-        unnamed = not policy.features and not recipe.descriptors and not self.auxiliary
-        plain = policy.hydrogens == "implicit" and recipe.level in (None, "graph")
-        own = self.model is None and self.start is None
-        return self.default_features and unnamed and plain and trained and own
+        plain = self.recipe.policy.hydrogens == "implicit" and self.recipe.level in (None, "graph")
+        return plain and trained and self.model is None and self.start is None
+
+    def is_averaged(self, features: Sequence[str]) -> bool:
+        """Whether several models are averaged by themselves, where a few molecules are given these features."""
+        default = set(features) == set(DEFAULT_FEATURES) and self._begins_with_the_package
+        return self.ensemble is None and default and not self.split.folds
 
     @property
     def training(self) -> TrainingConfig:

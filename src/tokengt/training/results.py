@@ -28,6 +28,7 @@ from tokengt.training.metrics import metrics
 from tokengt.training.plots import plot_curves, plot_test
 from tokengt.training.reliability import Reliability, plot_calibration
 from tokengt.training.spec import RunSpec
+from tokengt.training.tasks import Task
 
 CARD, METRICS, SUMMARY = "README.md", "metrics.jsonl", "summary.json"
 PREDICTIONS, SPLIT = "predictions.csv", "split.csv"
@@ -119,11 +120,16 @@ def write_results(
     spec: RunSpec,
     store: Store,
     findings: Findings,
-    records: Sequence[Mapping[str, Any]],
+    records: Sequence[Sequence[Mapping[str, Any]]],
     parameters: int,
     members: Sequence[Mapping[str, Any]] = (),
+    *,
+    pictures: bool = True,
 ) -> dict[str, Any]:
-    """Everything people look at; returns the summary. ``members`` are the summaries of the models averaged."""
+    """Everything people look at, with ``pictures`` or without; returns the summary.
+
+    ``records`` are the epochs of each model, ``members`` the summaries of models that are averaged.
+    """
     rows = findings.rows
     predicted, targets = findings.predictions[rows], store.targets[rows]
     if not bool(torch.isfinite(predicted).all()):
@@ -136,12 +142,11 @@ def write_results(
             summary["linear"] = metrics(spec.task, findings.linear[rows], targets)
         if findings.apart:
             summary["apart"] = {name: metrics(spec.task, told[rows], targets) for name, told in findings.apart.items()}
-        plot_test(spec.task, predicted, targets, folder)
         summary |= _trust(findings.reliability)
-        plot_calibration(spec.task, findings.reliability, folder / "calibration.png")
-    if records:
-        plot_curves(records, spec.task, folder / "curves.png")
-        summary["epochs"] = len(records)
+    if pictures:
+        _draw(folder, spec.task, findings, targets, records)
+    if any(records) and not members:
+        summary["epochs"] = len(records[0])
     if members:
         summary["members"] = [member.get("test", {}).get(spec.task.metric) for member in members]
     write_whole(folder / PREDICTIONS, predictions_table(spec, store, rows, predicted))
@@ -149,6 +154,20 @@ def write_results(
     # The last file: a run that has it is finished.
     write_whole(folder / SUMMARY, json.dumps(finite(summary), indent=2).encode() + b"\n")
     return summary
+
+
+def _draw(
+    folder: Path,
+    task: Task,
+    findings: Findings,
+    targets: Float[Tensor, "rows targets"],
+    records: Sequence[Sequence[Mapping[str, Any]]],
+) -> None:
+    if len(findings.rows):
+        plot_test(task, findings.predictions[findings.rows], targets, folder)
+        plot_calibration(task, findings.reliability, folder / "calibration.png")
+    if any(records):
+        plot_curves(records, task, folder / "curves.png")
 
 
 def _trust(found: Reliability) -> dict[str, Any]:

@@ -5,6 +5,7 @@ A fact is a table that a model needs beside its graphs, such as eigenvectors: it
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tokengt.files import write_whole
 from tokengt.models.contract import Model
 from tokengt.models.forest import write_forest
 from tokengt.models.pretrained import CONFIG, is_untrained_config, write_model
-from tokengt.training.averaging import with_forest
+from tokengt.training.averaging import growing, with_forest
 from tokengt.training.calibrating import Seen, Told, calibrated, reliability
 from tokengt.training.calibration import Calibration, write_calibration
 from tokengt.training.card import LINEAR
@@ -81,9 +82,11 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         if first:
             trust.add(member, done)
         findings.append(_findings(member, done, linear, notes if len(members) == 1 else {}))
-        records, parameters = done.state.records if len(members) == 1 else [], done.parameters
+        records.append(done.state.records)
+        parameters = done.parameters
         if first and len(members) > 1:
-            summaries.append(write_results(home, member.spec, store, findings[-1], done.state.records, parameters))
+            told, drawn = [done.state.records], member.models == 1  # Those of an ensemble are drawn together.
+            summaries.append(write_results(home, member.spec, store, findings[-1], told, parameters, pictures=drawn))
     if first:
         whole = findings[0] if len(findings) == 1 else _together(findings, notes)
         calibration, found = trust.calibrated(together, store)
@@ -309,14 +312,15 @@ def _train_one(fabric: Any, member: Member, folder: Path, request: TrainRequest,
     )
     if first and fabric.device.type == "cuda":
         say(trainer.how)
-    began = time.monotonic()
-    state = trainer.run(request.resume)
-    seconds = time.monotonic() - began
+    with growing(member, fabric.device) if first and spec.forest else nullcontext() as forest:
+        began = time.monotonic()
+        state = trainer.run(request.resume)
+        seconds = time.monotonic() - began
     valid = _told(trainer, parts, member, parts.valid, member.valid_rows)
     test = _told(trainer, parts, member, parts.test, member.test_rows)
     apart: Mapping[str, Float[Tensor, "rows width"]] = {}
-    if first and spec.forest:
-        both = with_forest(member, valid, test, say)
+    if forest is not None:
+        both = with_forest(member, valid, test, forest, say)
         valid, test, apart = both.valid, both.test, both.apart
         write_forest(folder, both.forest, spec.fingerprint)
     if first:

@@ -242,8 +242,8 @@ def timed_request(
     begun = request.resume and (out / RUN_FILE).is_file()
     if not begun and request.takes_default_features and is_molecule_table(data, MOST_FEATURED):
         recipe = replace(recipe, policy=replace(recipe.policy, features=DEFAULT_FEATURES))
-        few = not request.split.folds and is_molecule_table(data, MOST_AVERAGED)
-        request = replace(request, ensemble=request.ensemble or (DEFAULT_MODELS if few else 1))
+    if request.is_averaged(recipe.policy.features) and not begun and is_molecule_table(data, MOST_AVERAGED):
+        request = replace(request, ensemble=DEFAULT_MODELS)
     if begun:
         recipe, request = _as_begun(recipe, out, request.takes_default_features), _as_many(request, out)
     fabric = make_fabric(request.where, request.training.precision)

@@ -42,8 +42,7 @@ class TokenGTConfig(ModelConfig):
         proof_heads: heads that begin as the maps of the paper's proofs; none by default.
         sparse_basis: with ``encoder.sparse_basis_residual``, "nodes" read the tokens of their edges (X_ii adds X_ij for
             all j) as in the paper's last experiment; with "both", an edge reads its nodes as well (X_ij adds X_ii and
-            X_jj), so that what is known of a node reaches its neighbours within two layers; "in_turn" edges read their
-            nodes before nodes read their edges, so that it reaches them in every layer.
+            X_jj), so that what is known of a node reaches its neighbours within two layers.
         descriptors: where the features of whole graphs are read: by the [graph] token, or by the head alone.
     """
 
@@ -63,11 +62,11 @@ class TokenGTConfig(ModelConfig):
         if self.dim < 1:
             raise ValueError(f"dim is {self.dim}; expected at least 1")
         if self.sparse_basis not in get_args(SparseBasis):
-            raise ValueError(f"sparse_basis is {self.sparse_basis!r}; expected 'nodes', 'both' or 'in_turn'")
+            raise ValueError(f"sparse_basis is {self.sparse_basis!r}; expected 'nodes' or 'both'")
 
     def fit(self, data: Store, out_dim: int) -> "TokenGTConfig":
         # Whether nodes are joined is told by their neighbours' features too, which come to a node through its edges.
-        hears = data.manifest.level == "link" and self.encoder.sparse_basis_residual and self.sparse_basis == "nodes"
+        residual = self.encoder.sparse_basis_residual
         read_late = data.graphs.graph_features is not None and data.manifest.level == "graph"
         return replace(
             self,
@@ -76,7 +75,7 @@ class TokenGTConfig(ModelConfig):
             identifiers=fit_identifiers(self.identifiers, data),
             structure=fit_structure(self.structure, data),
             head=fit_head(self.head, data, out_dim),
-            sparse_basis="both" if hears else self.sparse_basis,
+            sparse_basis="both" if data.manifest.level == "link" and residual else self.sparse_basis,
             # Weights that are trained are not those that the domain was worked out for.
             domain=None,
         )

@@ -287,5 +287,5 @@ class TokenGT(Model):
         # What the layout of the tokens depends on.
         key = (self.config.tokens, self.config.sparse_basis, batch.member_numbers)
         if key not in known:
-            known[key] = self.tokenizer.linked_rows(batch, tokens, self.config.sparse_basis)
+            known[key] = RowLinks(*self.tokenizer.linked_rows(batch, tokens, self.config.sparse_basis))
         return known[key]

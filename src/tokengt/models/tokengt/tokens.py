@@ -21,10 +21,9 @@ from tokengt.models.tokengt.token_batch import TokenBatch, TokenKind, edge_kinds
 from tokengt.ragged import Segments, interleave, reorder, segment_sum
 from tokengt.structure.patterns import bell_number
 from tokengt.structure.tuples import merge_directions
-from tokengt.transformer import RowLinks
 
-# What is read in the sparse equivariant basis: edges by their nodes; nodes by their edges as well, at once or before.
-SparseBasis = Literal["nodes", "both", "in_turn"]
+# Which tokens read others by the sparse equivariant basis: nodes their edges, or edges their nodes as well.
+SparseBasis = Literal["nodes", "both"]
 
 
 @dataclass(frozen=True)
@@ -214,20 +213,13 @@ class Tokenizer(nn.Module):
             rows["structure"] = _Terms(of_nodes, of_edges, None)
         return tokens, rows, source, place
 
-    def linked_rows(self, batch: GraphBatch, tokens: TokenBatch, basis: SparseBasis) -> RowLinks:
-        """Rows that are added and the rows they are added to, in the sparse operators of ``basis``."""
-        of_nodes = RowLinks(*self.incident_rows(batch, tokens))
-        if basis == "nodes":
-            return of_nodes
-        sources, targets = self._read_by_edges(batch, tokens)
-        if basis == "in_turn":
-            return RowLinks(sources, targets, then=of_nodes)
-        return RowLinks(torch.cat([of_nodes.sources, sources]), torch.cat([of_nodes.targets, targets]))
-
-    def _read_by_edges(
-        self, batch: GraphBatch, tokens: TokenBatch
+    def linked_rows(
+        self, batch: GraphBatch, tokens: TokenBatch, basis: SparseBasis
     ) -> tuple[Int[Tensor, " links"], Int[Tensor, " links"]]:
-        """Node rows X_ii, and the rows of edges and hyperedges of which they are nodes."""
+        """Rows that are added and the rows they are added to, in the sparse operators of ``basis``."""
+        sources, targets = self.incident_rows(batch, tokens)
+        if basis == "nodes":
+            return sources, targets
         ends = tokens.tuples if tokens.order > 1 else tokens.tuples[:, :0]
         # A self-loop has one node, which it reads once.
         distinct = torch.ones_like(ends, dtype=torch.bool)
@@ -236,7 +228,7 @@ class Tokenizer(nn.Module):
         of_edges = tokens.token_rows[:, None].expand_as(ends)[distinct]
         of_hyperedges = tokens.hyperedge_rows.index_select(0, batch.members.ids)
         read = tokens.node_rows.index_select(0, torch.cat([ends[distinct], batch.hyperedge_nodes]))
-        return read, torch.cat([of_edges, of_hyperedges])
+        return torch.cat([sources, read]), torch.cat([targets, of_edges, of_hyperedges])
 
     def incident_rows(
         self, batch: GraphBatch, tokens: TokenBatch
