@@ -110,6 +110,7 @@ def _of_laplacian(**more: Any) -> dict[str, ModelConfig]:
         "2x256-d64-drop0.5": tokengt(_lap(64), dim=256, layers=2, dropout=0.5, **more),
         "2x256-d64-drop0.5-features0.5": tokengt(_lap(64), dim=256, layers=2, dropout=0.5, features=0.5, **more),
         "2x256-d100-drop0.1": tokengt(_lap(100), dim=256, layers=2, dropout=0.1, **more),
+        "2x256-d100-drop0.5-features0.5": tokengt(_lap(100), dim=256, layers=2, dropout=0.5, features=0.5, **more),
     }
 
 
@@ -121,6 +122,7 @@ def _of_basis() -> dict[str, ModelConfig]:
         "2x256-d64-both": seb(_lap(64), layers=2, basis="both"),
         "2x256-d64-both-features0.5": seb(_lap(64), layers=2, basis="both", features=0.5),
         "2x256-d100-nodes": seb(_lap(100), layers=2),
+        "2x256-d100-both-features0.5": seb(_lap(100), layers=2, basis="both", features=0.5),
     }
 
 
