@@ -126,6 +126,12 @@ def _of_basis() -> dict[str, ModelConfig]:
     }
 
 
+def _of_many() -> dict[str, ModelConfig]:
+    """More eigenvectors than the appendix has: the more there are, the better a node's tell whom it is joined to."""
+    some = partial(tokengt, _lap(400), dim=256, layers=2, dropout=0.5, features=0.5)
+    return {"2x256-features0.5": some(), "2x256-both-features0.5": some(residual=True, basis="both")}
+
+
 def _near() -> dict[str, ModelConfig]:
     near = partial(tokengt, NearOrthonormalIds(64), dim=256, layers=2, dropout=0.5)
     return {"2x256-drop0.5": near(), "2x256-drop0.5-features0.5": near(features=0.5)}
@@ -218,6 +224,7 @@ _ALL = (
         "TokenGT (Lap) + Performer + SEB, its sum unscaled",
         _of_laplacian(residual=True, scale="sum"),
     ),
+    NodeSystem("tokengt-lap-400", "TokenGT (Lap, 400 eigenvectors) + Performer", _of_many()),
     NodeSystem("tokengt-nodes", "TokenGT, the preset nodes", {"nodes": nodes(), "nodes-wide": nodes(large=True)}),
 )
 SYSTEMS: dict[str, NodeSystem] = {system.name: system for system in _ALL}
