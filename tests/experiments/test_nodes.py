@@ -127,6 +127,7 @@ def test_the_table_is_written_beside_the_papers(data: Path) -> None:
     table = (data / "out" / "table.md").read_text()
     assert "| MLP |" in table
     assert run_nodes(config, data / "out") == [row]
+    assert run_nodes(replace(config, systems=("mlp", "gcn")), data / "out", train=False) == [row]
     more = Plan(replace(config, systems=("mlp", "gat")), data / "out")
     write_table(more, more.pairs(), {"chameleon/gat": "it broke"}, data / "out")
     table = (data / "out" / "table.md").read_text()

@@ -6,7 +6,17 @@ import torch
 from hypothesis import given
 
 from tests.graphs import graphs, hypergraph, random_graph, tokens_config
-from tokengt import FeatureSpec, Graph, GraphBatch, LaplacianIds, NoIds, TokensConfig
+from tokengt import (
+    EncoderConfig,
+    FeatureSpec,
+    Graph,
+    GraphBatch,
+    LaplacianIds,
+    NoIds,
+    TokenGT,
+    TokenGTConfig,
+    TokensConfig,
+)
 from tokengt.models.features import multi_hot
 from tokengt.models.tokengt.identifiers import Identifiers, identifiers_of_kind, identify
 from tokengt.models.tokengt.token_batch import TokenBatch, TokenKind
@@ -379,3 +389,19 @@ def test_float_features_are_dropped_in_training_only_and_only_when_asked() -> No
     assert 2 <= len(torch.unique(dropped, dim=0)) <= 8
     with pytest.raises(ValueError, match="feature_dropout is 1"):
         TokensConfig(feature_dropout=1.0)
+
+
+def test_links_that_a_prediction_made_first_serve_a_training_step() -> None:
+    """They are kept with the batch, and what inference mode makes can have no gradient."""
+    graph = Graph(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3, node_features=torch.eye(3))
+    batch = GraphBatch.collate([graph])
+    encoder = EncoderConfig(num_layers=2, num_heads=2, sparse_basis_residual=True)
+    config = TokenGTConfig(dim=8, tokens=TokensConfig.for_batch(batch), identifiers=NoIds(), encoder=encoder)
+    model, other = TokenGT(config), TokenGT(replace(config, sparse_basis="both"))
+    with torch.inference_mode():
+        first = model(batch)
+    again = model(batch)
+    again.sum().backward()
+    torch.testing.assert_close(again.detach(), first.clone())
+    other.load_state_dict(model.state_dict())
+    assert not torch.equal(other(batch), again), "the links of another basis are others"

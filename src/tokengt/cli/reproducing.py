@@ -136,6 +136,7 @@ def _add_nodes(experiments: Any) -> None:
     nodes.add_argument(
         "--memory", type=float, default=0.0, metavar="GIB", help="of a training (default: what the device has)"
     )
+    nodes.add_argument("--table", action="store_true", help="train nothing: write the table of what is there")
     _options(nodes, "nodes", "epochs=50, width=32, learning_rate=3e-3, ...")
     nodes.set_defaults(run=_nodes)
 
@@ -272,7 +273,7 @@ def _nodes(options: argparse.Namespace) -> int:
         device=options.device,
     )
     config = override(config, named_values(options.set), "nodes")
-    run_nodes(config, options.out, _say)
+    run_nodes(config, options.out, _say, train=not options.table)
     return _print_table(options.out)
 
 

@@ -33,8 +33,11 @@ class Task:
         return f"{self.graph}/{self.system or 'facts'}"
 
 
-def run_nodes(config: NodesConfig, out: Path, progress: Say | None = None) -> list[TableRow]:
-    """Run the trainings that are not finished; then write ``out``/table.json, table.md and found.json."""
+def run_nodes(config: NodesConfig, out: Path, progress: Say | None = None, *, train: bool = True) -> list[TableRow]:
+    """Run the trainings that are not finished; then write ``out``/table.json, table.md and found.json.
+
+    With ``train`` false nothing is run: the table is that of what is there.
+    """
     say = progress or silent
     plan = Plan(config, out)
     with folder_lock(out, lambda: _refuse_taken(out)):
@@ -42,6 +45,8 @@ def run_nodes(config: NodesConfig, out: Path, progress: Say | None = None) -> li
         for pair in pairs:
             # Whatever was made otherwise is refused before anything is trained.
             plan.chosen(pair)
+        if not train:
+            return write_table(plan, pairs, {}, out)
         for graph in config.graphs:
             named_store(DATASETS[graph.name], progress=progress is not None)
         with side_by_side(config.at_once, DeviceConfig(config.device).resolved) as environment:
