@@ -273,10 +273,10 @@ def _prediction_columns(header: list[str], targets: list[str]) -> dict[str, str]
 
 
 def _parameters(folder: Path) -> int:
+    """Of one model, where several are averaged."""
     from safetensors import safe_open
 
-    (weights,) = folder.rglob("model.safetensors")
-    with safe_open(weights, framework="np") as tensors:
+    with safe_open(min(folder.rglob("model.safetensors")), framework="np") as tensors:
         return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
 
 

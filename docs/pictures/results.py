@@ -159,9 +159,10 @@ def nodes() -> Figure:
     labels |= {"amazon-computers": "Computers", "chameleon": "Chameleon", "crocodile": "Crocodile"}
     systems = list(dict.fromkeys(row["system"] for row in rows_of(table)))
     figure, axis = plt.subplots(figsize=(10, 4.6), layout="constrained")
-    for place, (system, colour) in enumerate(zip(systems, (GREY, PURPLE, GREEN, BLUE, ORANGE), strict=True)):
-        rows = [row_of(table, system=system, dataset=data) for data in labels]
-        across = [at + 0.16 * (place - (len(systems) - 1) / 2) for at in range(len(labels))]
+    colours = (GREY, PURPLE, GREEN, BLUE, ORANGE, "#b03060")
+    for place, (system, colour) in enumerate(zip(systems, colours, strict=True)):
+        rows = [row for row in rows_of(table) if row["system"] == system]
+        across = [list(labels).index(row["dataset"]) + 0.14 * (place - (len(systems) - 1) / 2) for row in rows]
         axis.errorbar(
             across,
             [row["mean"] for row in rows],
@@ -173,7 +174,9 @@ def nodes() -> Figure:
         )
         paper = "the paper's means" if place == 0 else None
         style = {"marker": "D", "facecolors": "none", "edgecolors": colour if place else GREY}
-        axis.scatter([at + 0.05 for at in across], [row["paper"] for row in rows], s=22, label=paper, **style)
+        there = [(at + 0.05, row["paper"]) for at, row in zip(across, rows, strict=True) if row["paper"] is not None]
+        if there:
+            axis.scatter(*zip(*there, strict=True), s=22, label=paper, **style)
     axis.set_xticks(range(len(labels)), labels.values())
     axis.grid(axis="y", alpha=0.3)
     axis.set_ylabel("test accuracy; higher is better")
