@@ -405,3 +405,20 @@ def test_links_that_a_prediction_made_first_serve_a_training_step() -> None:
     torch.testing.assert_close(again.detach(), first.clone())
     other.load_state_dict(model.state_dict())
     assert not torch.equal(other(batch), again), "the links of another basis are others"
+
+
+def test_links_are_found_anew_where_other_edges_are_two_directions_of_one() -> None:
+    """Of three edges there and three back, features decide which are pairs: three tokens, or four."""
+    ends = torch.tensor([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+    told = [torch.tensor(features)[:, None] for features in ([1.0, 1, 2, 1, 2, 2], [1.0, 1, 2, 1, 1, 2])]
+    batch, other = (
+        GraphBatch.collate([Graph(edge_index=ends, num_nodes=2, node_features=torch.eye(2), edge_features=each)])
+        for each in told
+    )
+    encoder = EncoderConfig(num_layers=2, num_heads=2, sparse_basis_residual=True)
+    tokens = replace(TokensConfig.for_batch(batch), layout="undirected")
+    model = TokenGT(TokenGTConfig(dim=8, tokens=tokens, identifiers=NoIds(), encoder=encoder)).eval()
+    first, wanted = model(batch), model(other)
+    changed = replace(batch, edge_features=told[1])
+    torch.testing.assert_close(model(changed), wanted)
+    torch.testing.assert_close(model(batch), first)

@@ -63,7 +63,7 @@ def test_the_seed_decides_over_split_weights_and_every_step(tmp_path: Path, monk
 
 def test_models_of_an_ensemble_have_seeds_and_weights_of_their_own_and_one_split(tmp_path: Path) -> None:
     first, second, third = members(3, tmp_path, ensemble=3)
-    assert [member.spec.seed for member in (first, second, third)] == [3, 4, 5]
+    assert [member.spec.seed for member in (first, second, third)] == [3, 1003, 2003]
     assert [member.name for member in (first, second, third)] == ["model-0", "model-1", "model-2"]
     assert first_weights(first) != first_weights(second) != first_weights(third)
     assert first.split.test.tolist() == second.split.test.tolist() == third.split.test.tolist()

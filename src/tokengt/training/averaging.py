@@ -1,10 +1,11 @@
 """A model and a random forest beside it: the forest is grown, weighed by the validation part, and averaged."""
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Thread
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from tokengt.models.forest import Forest
 from tokengt.training.calibrating import Told
-from tokengt.training.forest import grown, trees_beside
+from tokengt.training.forest import grown
 from tokengt.training.resolve import Member
 from tokengt.training.shares import averaged, fitted_share, natural
 
@@ -46,8 +47,17 @@ def growing(member: Member, device: torch.device) -> Iterator[Callable[[], Fores
     if device.type != "cuda":
         yield grow
         return
-    with ThreadPoolExecutor(1) as beside:
-        yield beside.submit(grow).result
+    grown_beside: Future[Forest] = Future()
+    # A thread that nobody waits for where the training ends early: by Ctrl-C, or because it did not fit.
+    Thread(target=_settle, args=(grown_beside, grow), daemon=True).start()
+    yield grown_beside.result
+
+
+def _settle(future: "Future[Forest]", grow: Callable[[], Forest]) -> None:
+    try:
+        future.set_result(grow())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 def with_forest(
@@ -60,8 +70,7 @@ def with_forest(
     ensemble share the trees: each grows some of its own, and the mean of all is as large a forest as beside one.
     """
     task, features = member.spec.task, _features(member)
-    trees = trees_beside(member.models)
-    say(f"a random forest beside the model: {trees} trees per target, on {features.shape[1]:,} features")
+    say(f"a random forest beside the model: {member.spec.trees} trees per target, on {features.shape[1]:,} features")
     forest = of_training()
     shown, asked = member.valid_rows, member.test_rows
     seen = forest(features[shown])
@@ -88,7 +97,7 @@ def _features(member: Member) -> Float[Tensor, "rows columns"]:
 def _of_rows(member: Member, rows: Int[Tensor, " some"]) -> Forest:
     store, task, seed = member.store, member.spec.task, member.spec.seed
     weights = None if store.weights is None else store.weights[rows]
-    return grown(task, _features(member)[rows], store.targets[rows], seed, weights, member.models)
+    return grown(task, _features(member)[rows], store.targets[rows], seed, weights, member.spec.trees)
 
 
 def _with(

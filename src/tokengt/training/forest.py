@@ -82,7 +82,7 @@ def trees_beside(models: int) -> int:
     return -(-TREES // models)
 
 
-def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = None, models: int = 1) -> Any:
+def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = None, trees: int | None = None) -> Any:
     """scikit-learn's forest of the rows that have a label and count."""
     try:
         from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -92,7 +92,8 @@ def _fitted(kind: TaskKind, known: Any, labels: Any, seed: int, weights: Any = N
     if weights is not None and weights[there].any():
         # A leaf of rows that count nothing would say nothing.
         there &= weights > 0
-    counts, trees = None if weights is None else weights[there], trees_beside(models)
+    counts = None if weights is None else weights[there]
+    trees = TREES if trees is None else trees
     if kind == "regression":
         forest = RandomForestRegressor(trees, max_features=1 / 3, random_state=seed, n_jobs=-1)
         return forest.fit(known[there], labels[there], sample_weight=counts)
@@ -162,22 +163,22 @@ def grown(
     labels: Float[Tensor, "rows targets"],
     seed: int,
     weights: Float[Tensor, " rows"] | None = None,
-    models: int = 1,
+    trees: int | None = None,
 ) -> Forest:
-    """The forest of these rows beside each of so many models; NaN where there is no label.
+    """The forest of these rows, so many trees per target (by itself TREES); NaN where there is no label.
 
     The same arguments grow the same trees.
     """
     known, learned = features.numpy(), labels.double().numpy()
     learned = task.scaling.comparable(learned) if task.kind == "regression" else learned
-    trees, said = [], []
+    found, said = [], []
     for at in range(len(task.names)):
         column = learned[:, at]
-        forest = _fitted(task.kind, known, column, seed, _counts(task, column, at, weights), models)
+        forest = _fitted(task.kind, known, column, seed, _counts(task, column, at, weights), trees)
         own = [tree.tree_ for tree in forest.estimators_]
-        trees.append(own)
+        found.append(own)
         said.append([_said(task, forest, tree.value) for tree in own])
-    return Forest.of_trees(trees, said)
+    return Forest.of_trees(found, said)
 
 
 def _counts(task: Task, labels: Any, at: int, weights: Tensor | None) -> Any:

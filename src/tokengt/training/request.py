@@ -190,7 +190,9 @@ class TrainRequest:
     def is_averaged(self, features: Sequence[str]) -> bool:
         """Whether several models are averaged by themselves, where a few molecules are given these features."""
         default = set(features) == set(DEFAULT_FEATURES) and self._begins_with_the_package
-        return self.ensemble is None and default and not self.split.folds
+        # Minutes are those of one model: an ensemble would take three times as long as was asked for.
+        plain = not self.recipe.descriptors and not self.auxiliary and not self.training.minutes
+        return self.ensemble is None and default and plain and not self.split.folds
 
     @property
     def training(self) -> TrainingConfig:

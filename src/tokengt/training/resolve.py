@@ -6,6 +6,7 @@ A store is a data set that was read, checked and packed (all its graphs in one b
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Int8
@@ -25,16 +26,18 @@ from tokengt.structure.facts import with_facts
 from tokengt.training.auxiliary import auxiliary_numbers
 from tokengt.training.classes import guessed_kind, numbered_classes
 from tokengt.training.config import TrainingConfig
-from tokengt.training.forest import is_wanted
+from tokengt.training.forest import is_wanted, trees_beside
 from tokengt.training.links import learned_labels
 from tokengt.training.origin import Origin, origin_of
 from tokengt.training.request import TrainRequest
 from tokengt.training.results import split_table
-from tokengt.training.spec import Descriptors, RunSpec
+from tokengt.training.spec import RUN_FILE, Descriptors, RunSpec, read_run
 from tokengt.training.start import Start
 from tokengt.training.tasks import Task, hits_at
 
 Say = Callable[[str], None]
+# How far the seeds of an ensemble's models are apart: runs whose own seeds are near each other have no model in common.
+_APART = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +102,35 @@ def resolve(request: TrainRequest, store: Store, start: Start | None, out: Path,
     beside = auxiliary_numbers(store, request.auxiliary, not request.quiet) if request.auxiliary else None
     models = request.ensemble or 1
     alone = len(splits) * models == 1
+    shared = _shared(request, models, out)
     members = []
     for fold, split in enumerate(splits):
         for number in range(models):
             names = [f"fold-{fold}"] * (len(splits) > 1) + [f"model-{number}"] * (models > 1)
-            seed = request.seed + number
+            seed = request.seed + number * shared.apart
             member = _member("-".join(names), store, request, origin, split, by_row, seed, alone, beside)
-            members.append(replace(member, models=models))
+            members.append(replace(member, spec=shared.told(member.spec), models=models))
     _check_model(members[0], origin)
     return members
+
+
+class _Shared(NamedTuple):
+    """What the models of an ensemble share out among them."""
+
+    trees: int
+    apart: int
+
+    def told(self, spec: RunSpec) -> RunSpec:
+        """The spec of one of them; a run of single models, or without a forest, is described as it always was."""
+        return replace(spec, apart=self.apart, trees=self.trees if spec.forest else RunSpec.trees)
+
+
+def _shared(request: TrainRequest, models: int, out: Path) -> _Shared:
+    """What older versions chose otherwise stays as it is in a run that is gone on with."""
+    if request.resume and (out / RUN_FILE).is_file():
+        begun = read_run(out)
+        return _Shared(begun.trees if begun.forest else trees_beside(models), begun.apart)
+    return _Shared(trees_beside(models), _APART if models > 1 else RunSpec.apart)
 
 
 def with_rows(store: Store, request: TrainRequest) -> Store:

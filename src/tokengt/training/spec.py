@@ -127,6 +127,8 @@ class RunSpec:
         kept_head: whether training began with the head of the other model too, its attention being switched.
         auxiliary: kinds of numbers about molecules that the model learned to predict beside its targets.
         forest: whether a random forest on the extra inputs is averaged with each model.
+        trees: how many trees per target that forest has beside this model.
+        apart: how far the seeds of the models of an ensemble are apart.
         members: names of the models under ``members/`` whose predictions are averaged; none for a single model.
     """
 
@@ -150,6 +152,8 @@ class RunSpec:
     tables: GraphColumns | None = field(default=None, metadata={"late": True})
     auxiliary: tuple[str, ...] = field(default=(), metadata={"late": True})
     forest: bool = field(default=False, metadata={"late": True})
+    trees: int = field(default=200, metadata={"late": True})
+    apart: int = field(default=1, metadata={"late": True})
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):

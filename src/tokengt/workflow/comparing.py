@@ -92,7 +92,7 @@ def compare(
     _check_reference(reference, systems)
     for name, given in (
         ("folds", options.folds),
-        ("ensemble", (options.ensemble or 1) - 1),
+        ("ensemble", options.ensemble not in (None, 1)),
         ("devices", options.devices - 1),
     ):
         if given:

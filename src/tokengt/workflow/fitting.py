@@ -57,8 +57,9 @@ class TrainOptions:
         folds: models of a cross-validation, 3 or more; 0 for one split.
         auxiliary: kinds of numbers about each molecule ("rdkit2d", "morgan") that the model learns to predict beside
             its targets: where labels are few, they teach it chemistry.
-        ensemble: models that differ in their seed, averaged. By itself three where ``default_features`` are given to
-            at most 3,000 molecules and there are no folds, else one.
+        ensemble: models that differ in their seed, averaged. By itself three where weights of the package are
+            fine-tuned on at most 3,000 molecules with the default features and nothing else (no descriptors, auxiliary
+            numbers, folds or ``training.minutes``), else one.
         devices: processes on this machine (``torchrun`` sets its own).
         strategy: how several processes share the model.
         workers: processes that prepare the file; None for all cores.
@@ -294,7 +295,10 @@ def _as_many(request: TrainRequest, out: Path) -> TrainRequest:
     """As many models as the run was begun with, where nobody asks for any number of them."""
     if request.ensemble is not None or request.split.folds:
         return request
-    return replace(request, ensemble=max(1, len(read_run(out).members)))
+    members = read_run(out).members
+    return (
+        request if any(name.startswith("fold-") for name in members) else replace(request, ensemble=len(members) or 1)
+    )
 
 
 def _first_alone(fabric: Any, act: Callable[[], Store]) -> Store | None:

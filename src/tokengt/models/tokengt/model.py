@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -26,14 +25,10 @@ from tokengt.models.tokengt.orthogonal import orthogonal_random_features
 from tokengt.models.tokengt.proof_heads import begin_with_proof_heads
 from tokengt.models.tokengt.token_batch import TokenBatch
 from tokengt.models.tokengt.tokens import Tokenizer
-from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments
 from tokengt.structure.tuples import with_merged_edges
 from tokengt.tracing import eager_only
 from tokengt.transformer import Encoder, RowLinks
-
-# Kept as long as a batch keeps the numbers of its edges: a graph that is the batch of every step, always.
-_LINKS: WeakKeyDictionary[LocalIndex, dict[Any, RowLinks]] = WeakKeyDictionary()
 
 
 class TokenGT(Model):
@@ -283,9 +278,4 @@ class TokenGT(Model):
         """Which rows are added to which after every block, for a model with the sparse basis."""
         if not self.config.encoder.sparse_basis_residual:
             return None
-        known = _LINKS.setdefault(batch.edge_numbers, {})
-        # What the layout of the tokens depends on.
-        key = (self.config.tokens, self.config.sparse_basis, batch.member_numbers)
-        if key not in known:
-            known[key] = RowLinks(*self.tokenizer.linked_rows(batch, tokens, self.config.sparse_basis))
-        return known[key]
+        return self.tokenizer.row_links(batch, tokens, self.config.sparse_basis)

@@ -6,6 +6,7 @@ written as the sum of its blocks: features, node identifiers, type identifiers.
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -18,9 +19,11 @@ from tokengt.models.features import FeatureEncoder, FeatureSpec
 from tokengt.models.tokengt.identifiers import IdentifierConfig, Identifiers, NoIds
 from tokengt.models.tokengt.structure import StructureConfig, StructureEncoder
 from tokengt.models.tokengt.token_batch import TokenBatch, TokenKind, edge_kinds
+from tokengt.numbering import LocalIndex
 from tokengt.ragged import Segments, interleave, reorder, segment_sum
 from tokengt.structure.patterns import bell_number
 from tokengt.structure.tuples import merge_directions
+from tokengt.transformer import RowLinks
 
 # Which tokens read others by the sparse equivariant basis: nodes their edges, or edges their nodes as well.
 SparseBasis = Literal["nodes", "both"]
@@ -99,6 +102,18 @@ class _Terms(NamedTuple):
     nodes: Tensor | None
     edges: Tensor | None
     hyperedges: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class _KnownLinks:
+    """The links between tokens of a batch, and what they follow from beside its edges."""
+
+    features: Tensor | None
+    members: LocalIndex
+    links: RowLinks
+
+
+_LINKS: WeakKeyDictionary[LocalIndex, dict[tuple[TokensConfig, SparseBasis], _KnownLinks]] = WeakKeyDictionary()
 
 
 class Tokenizer(nn.Module):
@@ -212,6 +227,17 @@ class Tokenizer(nn.Module):
             of_nodes, of_edges = self.structure(batch, None if merged is None else merged.first, index, eigenvectors)
             rows["structure"] = _Terms(of_nodes, of_edges, None)
         return tokens, rows, source, place
+
+    def row_links(self, batch: GraphBatch, tokens: TokenBatch, basis: SparseBasis) -> RowLinks:
+        """:meth:`linked_rows`, kept as long as the batch keeps its edges: for a graph that is the batch of every step,
+        always."""
+        known = _LINKS.setdefault(batch.edge_numbers, {})
+        own = known.get((self.config, basis))
+        # Features of edges decide which of several between two nodes are two directions of one.
+        if own is None or own.features is not batch.edge_features or own.members is not batch.member_numbers:
+            links = RowLinks(*self.linked_rows(batch, tokens, basis))
+            own = known[self.config, basis] = _KnownLinks(batch.edge_features, batch.member_numbers, links)
+        return own.links
 
     def linked_rows(
         self, batch: GraphBatch, tokens: TokenBatch, basis: SparseBasis
