@@ -127,9 +127,15 @@ def test_the_table_is_written_beside_the_papers(data: Path) -> None:
     table = (data / "out" / "table.md").read_text()
     assert "| MLP |" in table
     assert run_nodes(config, data / "out") == [row]
-    assert run_nodes(replace(config, systems=("mlp", "gcn")), data / "out", train=False) == [row]
+    assert run_nodes(replace(config, systems=("gcn", "mlp"), runs=3), data / "out", train=False) == [row]
+    table = (data / "out" / "table.md").read_text()
+    assert "GCN" not in table, "it was not run"
+    assert "(2) |" in table, "of three runs two are there"
+    with pytest.raises(ValueError, match="no training of these systems on these graphs"):
+        run_nodes(config, data / "none", train=False)
+    assert not (data / "none").exists()
     more = Plan(replace(config, systems=("mlp", "gat")), data / "out")
-    write_table(more, more.pairs(), {"chameleon/gat": "it broke"}, data / "out")
+    write_table(more, {"chameleon/gat": "it broke"}, data / "out")
     table = (data / "out" / "table.md").read_text()
     assert "0.632 ± 0.011" in table
     assert "- GAT, Chameleon: it broke" in table
@@ -142,7 +148,7 @@ def test_what_does_not_fit_is_refused_and_told(data: Path) -> None:
     plan.work(pair)
     assert plan.is_finished(pair)
     assert plan.chosen(pair) is None
-    assert write_table(plan, [pair], {}, data / "out") == []
+    assert write_table(plan, {}, data / "out") == []
     assert "Graphormer would need about" in (data / "out" / "table.md").read_text()
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from tokengt.models.forest import FILE, HALF, MOST_COLUMNS, Forest
 from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training import averaging
 from tokengt.training import forest as forests
+from tokengt.training import resolve as resolving
 from tokengt.training.averaging import FOREST, MODEL, growing
 from tokengt.training.config import TrainingConfig
 from tokengt.training.forest import grown, is_wanted
 from tokengt.training.request import TrainRequest
-from tokengt.training.resolve import resolve
+from tokengt.training.resolve import Member, resolve
 from tokengt.training.results import read_summary
 from tokengt.training.shares import averaged, fitted_share, natural
 from tokengt.training.spec import read_run
@@ -182,16 +184,57 @@ def test_models_of_an_ensemble_have_a_forest_each_and_the_same_bytes_every_time(
     assert [each.forest.roots.shape for each in run.members if each.forest] == [(1, 10)] * 2, "they share 20 trees"
 
 
+def dosed_member(home: Path) -> Member:
+    """A model before it is trained, with its data."""
+    train_small(dosed_csv(home / "data.csv"), home / "run", "y", options=DOSED, settings=ALWAYS)
+    request = TrainRequest(settings={**TINY, **ALWAYS}, quiet=True)
+    (member,) = resolve(request, Store.open(home / "run" / "store"), None, home / "other", lambda sentence: None)
+    return member
+
+
 def test_a_forest_that_grows_beside_a_gpu_is_the_same(tmp_path: Path) -> None:
     """In a thread or when it is asked for, from the same rows."""
-    run = tmp_path / "run"
-    train_small(dosed_csv(tmp_path / "data.csv"), run, "y", options=DOSED, settings=ALWAYS)
-    request = TrainRequest(settings={**TINY, **ALWAYS}, quiet=True)
-    (member,) = resolve(request, Store.open(run / "store"), None, tmp_path / "other", lambda sentence: None)
+    member = dosed_member(tmp_path)
     with growing(member, torch.device("cuda")) as beside, growing(member, torch.device("cpu")) as asked:
         one, other = beside(), asked()
     assert torch.equal(one.threshold, other.threshold)
     assert torch.equal(one.said, other.said)
+
+
+def test_a_forest_begins_to_grow_before_it_is_asked_for_and_nobody_waits_for_it_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends a training that a GPU does while the forest is still growing."""
+    begun, held, member = Event(), Event(), dosed_member(tmp_path)
+
+    def grow(*_: Any) -> Forest:
+        begun.set()
+        held.wait(60)
+        raise ValueError("it was told to")
+
+    monkeypatch.setattr(averaging, "_of_rows", grow)
+    with pytest.raises(KeyboardInterrupt), growing(member, torch.device("cuda")):  # noqa: PT012
+        assert begun.wait(60)
+        raise KeyboardInterrupt
+    assert not held.is_set()
+    held.set()
+    with growing(member, torch.device("cuda")) as beside, pytest.raises(ValueError, match="it was told to"):
+        beside()
+
+
+def test_an_ensemble_with_a_forest_of_its_own_each_goes_on_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older versions made them: whole forests, and seeds one after the other."""
+    data, options = dosed_csv(tmp_path / "data.csv"), replace(DOSED, ensemble=2)
+    with monkeypatch.context() as before:
+        before.setattr(resolving, "trees_beside", lambda models: 20)
+        before.setattr(resolving, "_APART", 1)
+        train_small(data, tmp_path / "run", "y", options=options, settings=ALWAYS)
+    kept = (tmp_path / "run" / "predictions.csv").read_bytes()
+    again = train_small(data, tmp_path / "run", "y", options=options, settings=ALWAYS, resume=True)
+    assert (tmp_path / "run" / "predictions.csv").read_bytes() == kept
+    assert [each.forest.roots.shape for each in again.members if each.forest] == [(1, 20)] * 2
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,9 @@ def texts(figure: Figure) -> str:
 
 @pytest.mark.parametrize(("task", "best"), [(REGRESSION, (3, 0.5)), (Task("binary", ("y",)), (2, 0.9))])
 def test_curves_mark_the_best_epoch(task: Task, best: tuple[int, float], tmp_path: Path, drawn: list[Figure]) -> None:
-    plot_curves([records(0.8, 0.9, 0.5, None, NAN, name=task.metric)], task, tmp_path / "curves.png", run="first run")
+    plot_curves(
+        {"": records(0.8, 0.9, 0.5, None, NAN, name=task.metric)}, task, tmp_path / "curves.png", run="first run"
+    )
     left, right = drawn[0].axes
     assert [line.get_ydata().tolist() for line in left.lines[:2]] == [
         [1 / n for n in range(1, 6)],
@@ -73,17 +75,18 @@ def test_curves_of_several_models_are_drawn_together(
     count: int, named: bool, tmp_path: Path, drawn: list[Figure]
 ) -> None:
     """As many names as fit a legend, and stars for all."""
-    plot_curves([records(1.0, 0.5 + place) for place in range(count)], REGRESSION, tmp_path / "curves.png")
+    models = {f"fold-{place}": records(1.0, 0.5 + place) for place in range(count)}
+    plot_curves(models, REGRESSION, tmp_path / "curves.png")
     left, right = drawn[0].axes
     stars = [line for line in right.lines if line.get_marker() == "*"]
     assert [line.get_ydata().tolist() for line in stars] == [[0.5], *([[1.0]] * (count - 1))]
-    assert ("best of model 2: 1 in epoch 1" in texts(drawn[0])) == named
+    assert ("best of fold-2: 1 in epoch 1" in texts(drawn[0])) == named
     assert [text.get_text() for text in left.get_legend().get_texts()] == ["training", "validation"]
 
 
 @pytest.mark.parametrize("lines", [[], records(1.0), [{"epoch": 1, "train_loss": float("inf")}], records(None, None)])
 def test_curves_of_almost_nothing(lines: list[dict[str, Any]], tmp_path: Path, drawn: list[Figure]) -> None:
-    plot_curves([lines], REGRESSION, tmp_path / "curves.png")
+    plot_curves({"": lines}, REGRESSION, tmp_path / "curves.png")
     assert ("no validation metric" in texts(drawn[0])) == (lines != records(1.0))
     assert imread(tmp_path / "curves.png").shape[1] == round(9.5 * plots.DPI)
 
@@ -182,7 +185,7 @@ def test_names_are_words_not_formulas(tmp_path: Path, drawn: list[Figure]) -> No
     """Dollars, unknown scripts, tabs and very long names neither stop the picture nor warn."""
     task = Task("regression", (r"$\frac{1$ cost_{x}", "溶解度\tlog", "n" * 200))
     plot_test(task, normal(5, 3), normal(5, 3), tmp_path)
-    plot_curves([records(1.0, 0.5)], task, tmp_path / "curves.png", run="$a_$ run")
+    plot_curves({"": records(1.0, 0.5)}, task, tmp_path / "curves.png", run="$a_$ run")
     assert r"$\frac{1$ cost_{x} (5 labels)" in texts(drawn[0])
     assert "n" * 41 not in texts(drawn[0])
 
@@ -203,5 +206,5 @@ def test_same_numbers_same_bytes_and_nothing_else_changes(tmp_path: Path) -> Non
 def test_without_matplotlib_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"curves.png needs matplotlib: pip install 'tokengt\[chem\]'"):
-        plot_curves([records(1.0)], REGRESSION, tmp_path / "curves.png")
+        plot_curves({"": records(1.0)}, REGRESSION, tmp_path / "curves.png")
     assert not list(tmp_path.iterdir())

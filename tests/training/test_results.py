@@ -9,6 +9,7 @@ import torch
 
 from tests.training.stores import graph_store, ring
 from tests.workflow.small import QUIET, train_small
+from tokengt import TokenGT
 from tokengt.workflow.fitting import TrainOptions
 
 pyg = pytest.importorskip("torch_geometric.data")
@@ -35,6 +36,7 @@ def test_the_card_of_folds(tmp_path: Path) -> None:
     assert f"| {scores.mean():.4g} ± {scores.std():.2g} |" in card
     member = (tmp_path / "run" / "members" / "fold-0" / "README.md").read_text()
     assert "in each fold" not in member
+    assert (tmp_path / "run" / "members" / "fold-0" / "parity.png").is_file()
     sums = {line for text in (card, member) for line in text.splitlines() if "SHA-256" in line}
     assert len(sums) == 1
 
@@ -46,6 +48,10 @@ def test_an_ensemble_has_one_split(tmp_path: Path) -> None:
     card = (tmp_path / "run" / "README.md").read_text()
     assert "8 train, 1 valid, 1 test\n" in card
     assert "over the 2 models, each on the test part." in card
+    drawn = sorted(file.relative_to(tmp_path / "run").as_posix() for file in (tmp_path / "run").rglob("*.png"))
+    assert drawn == ["curves.png", "parity.png"], "its models are drawn together"
+    with pytest.raises(ValueError, match=r"run of 2 models: name one, such as \S*members/model-0"):
+        TokenGT.from_pretrained(tmp_path / "run")
 
 
 def test_one_graph_is_one_step(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def test_three_models_are_averaged_where_a_few_molecules_are_learned(
     data, quick = molecule_csv(tmp_path / "data.csv", 20), {"training.epochs": 1, "training.forest": "never"}
     by_itself = replace(QUIET, ensemble=None)
 
-    def models(name: str, resume: bool = False, **wishes: Any) -> int:
-        options = replace(by_itself, **wishes)
-        return len(train(data, tmp_path / name, target="y", settings=quick, options=options, resume=resume).members)
+    def models(name: str, resume: bool = False, settings: Any = None, **wishes: Any) -> int:
+        options, chosen = replace(by_itself, **wishes), {**quick, **(settings or {})}
+        return len(train(data, tmp_path / name, target="y", settings=chosen, options=options, resume=resume).members)
 
     assert models("default") == 3
     assert models("named", policy=MoleculePolicy(features=("morgan", "rdkit2d"))) == 3
@@ -78,6 +78,7 @@ def test_three_models_are_averaged_where_a_few_molecules_are_learned(
     assert models("without", default_features=False) == 1
     assert models("asked", ensemble=2) == 2
     assert models("folds", folds=3) == 3
+    assert models("minutes", settings={"training.minutes": 1}) == 1
     assert models("asked", resume=True) == 2
     monkeypatch.setattr(fitting, "MOST_AVERAGED", 19)
     assert models("many") == 1

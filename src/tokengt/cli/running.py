@@ -195,7 +195,7 @@ def _run_options(verb: argparse.ArgumentParser, policy: bool = True) -> None:
         "--ensemble",
         type=int,
         metavar="N",
-        help="average N models (default: 3 where the default features are given to at most 3,000 molecules, else 1)",
+        help="average N models (default: 1; in train 3 for up to 3,000 molecules with the default model and features)",
     )
     verb.add_argument("--seed", type=int, default=0, help="of split, weights and training (default: 0)")
     add_data_options(verb, policy)

@@ -159,7 +159,10 @@ def read_saved(folder: Path) -> SavedConfig:
 def _weights(folder: Path, saved: SavedConfig) -> dict[str, Tensor]:
     file = folder / WEIGHTS
     if not file.is_file():
-        raise ValueError(f"{folder} is no saved tokengt model: {WEIGHTS} is missing")
+        # A run of several models has theirs one below the other.
+        several = sorted(member.parent for member in folder.glob(f"*/*/{WEIGHTS}"))
+        meant = f"; it is a run of {len(several)} models: name one, such as {several[0]}" if several else ""
+        raise ValueError(f"{folder} is no saved tokengt model: {WEIGHTS} is missing{meant}")
     content = file.read_bytes()
     if checksum(content) != saved.sha256:
         raise ValueError(f"{file} does not match its checksum: it is torn or was changed")

@@ -43,23 +43,23 @@ _STYLE = {
 }
 
 
-def plot_curves(models: Sequence[Sequence[Mapping[str, Any]]], task: Task, file: Path, run: str = "") -> None:
+def plot_curves(models: Mapping[str, Sequence[Mapping[str, Any]]], task: Task, file: Path, run: str = "") -> None:
     """Loss and the validation metric by epoch, the best epoch marked.
 
     Args:
-        models: of every model lines of metrics.jsonl: ``epoch``, ``train_loss``, ``valid_loss`` and ``valid`` (metrics
-            by name); what is absent or null is not drawn.
+        models: of every model, by its name, lines of metrics.jsonl: ``epoch``, ``train_loss``, ``valid_loss`` and
+            ``valid`` (metrics by name); what is absent or null is not drawn.
         run: how the title calls this run.
     """
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
-        for place, records in enumerate(models):
-            _draw_model(task, records, left, right, _Place(place, len(models)))
+        for place, (name, records) in enumerate(models.items()):
+            _draw_model(task, records, left, right, _Place(name, place, len(models)))
         left.set(xlabel="epoch", ylabel=f"loss per label ({task.loss_name})", title="Loss")
         metric = TITLES.get(task.metric, task.metric)
         right.set(xlabel="epoch", ylabel=f"validation {metric}", title=f"Validation {metric}")
-        _whole_epochs([record["epoch"] for records in models for record in records], left, right)
+        _whole_epochs([record["epoch"] for records in models.values() for record in records], left, right)
         figure.suptitle(f"{run}: {_targets(task)}" if run else _targets(task))
 
     draw_figure(file, (9.5, 3.9), draw)
@@ -211,19 +211,16 @@ def _confusion(task: Task, predicted: Array, labels: Array, file: Path, part: st
 class _Place(NamedTuple):
     """Which of how many models a curve belongs to."""
 
+    name: str
     number: int
     models: int
-
-    @property
-    def is_first(self) -> bool:
-        return self.number == 0
 
     @property
     def best(self) -> str | None:
         """How the legend calls its best epoch; None where there are too many models to name."""
         if self.models > MAX_PANELS:
             return None
-        return "best" if self.models == 1 else f"best of model {self.number}"
+        return "best" if self.models == 1 else f"best of {self.name}"
 
 
 def _draw_model(task: Task, records: Sequence[Mapping[str, Any]], left: Any, right: Any, place: _Place) -> None:
@@ -235,7 +232,8 @@ def _draw_model(task: Task, records: Sequence[Mapping[str, Any]], left: Any, rig
     for key, label, colour in (("train_loss", "training", "C0"), ("valid_loss", "validation", "C1")):
         losses = [_number(record.get(key)) for record in records]
         if not all(map(math.isnan, losses)):
-            left.plot(epochs, losses, label=label if place.is_first else None, color=colour, **style)
+            named = label in left.get_legend_handles_labels()[1]
+            left.plot(epochs, losses, label=None if named else label, color=colour, **style)
             left.legend()
     values = [_number((record.get("valid") or {}).get(task.metric)) for record in records]
     right.plot(epochs, values, color="C1", **style)

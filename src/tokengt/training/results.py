@@ -120,7 +120,7 @@ def write_results(
     spec: RunSpec,
     store: Store,
     findings: Findings,
-    records: Sequence[Sequence[Mapping[str, Any]]],
+    records: Mapping[str, Sequence[Mapping[str, Any]]],
     parameters: int,
     members: Sequence[Mapping[str, Any]] = (),
     *,
@@ -128,7 +128,7 @@ def write_results(
 ) -> dict[str, Any]:
     """Everything people look at, with ``pictures`` or without; returns the summary.
 
-    ``records`` are the epochs of each model, ``members`` the summaries of models that are averaged.
+    ``records`` are the epochs of each model by its name, ``members`` the summaries of models that are averaged.
     """
     rows = findings.rows
     predicted, targets = findings.predictions[rows], store.targets[rows]
@@ -145,8 +145,8 @@ def write_results(
         summary |= _trust(findings.reliability)
     if pictures:
         _draw(folder, spec.task, findings, targets, records)
-    if any(records) and not members:
-        summary["epochs"] = len(records[0])
+    if not members and any(records.values()):
+        (summary["epochs"],) = map(len, records.values())
     if members:
         summary["members"] = [member.get("test", {}).get(spec.task.metric) for member in members]
     write_whole(folder / PREDICTIONS, predictions_table(spec, store, rows, predicted))
@@ -161,12 +161,12 @@ def _draw(
     task: Task,
     findings: Findings,
     targets: Float[Tensor, "rows targets"],
-    records: Sequence[Sequence[Mapping[str, Any]]],
+    records: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> None:
     if len(findings.rows):
         plot_test(task, findings.predictions[findings.rows], targets, folder)
         plot_calibration(task, findings.reliability, folder / "calibration.png")
-    if any(records):
+    if any(records.values()):
         plot_curves(records, task, folder / "curves.png")
 
 

@@ -70,7 +70,8 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         if len(members) > 1:
             write_whole(folder / SPLIT, split_table(store, {member.name: member.codes for member in members}))
     notes = data_notes(store, members[0], request.recipe.task is None, say) if first else {}
-    findings, summaries, records, parameters, seconds = [], [], [], 0, 0.0
+    findings, summaries, parameters, seconds = [], [], 0, 0.0
+    records: dict[str, list[Any]] = {}
     linear: Float[Tensor, "rows width"] | None = None
     trust = _TrustGathered(fabric, members)
     for place, (home, member) in enumerate(zip(homes, members, strict=True)):
@@ -82,10 +83,13 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         if first:
             trust.add(member, done)
         findings.append(_findings(member, done, linear, notes if len(members) == 1 else {}))
-        records.append(done.state.records)
+        records[member.name] = done.state.records
         parameters = done.parameters
         if first and len(members) > 1:
-            told, drawn = [done.state.records], member.models == 1  # Those of an ensemble are drawn together.
+            told, drawn = (
+                {member.name: done.state.records},
+                member.models == 1,
+            )  # Those of an ensemble are drawn together.
             summaries.append(write_results(home, member.spec, store, findings[-1], told, parameters, pictures=drawn))
     if first:
         whole = findings[0] if len(findings) == 1 else _together(findings, notes)

@@ -121,11 +121,14 @@ class Plan:
     def __init__(self, config: NodesConfig, home: Path) -> None:
         self.config, self.home = config, home
 
+    def ordered(self) -> list[Pair]:
+        """Every system on every graph, as they were asked for."""
+        return [Pair(graph, system) for graph in self.config.graphs for system in self.config.lines]
+
     def pairs(self) -> list[Pair]:
-        """Every system on every graph, those that take longest first: so that no late one is waited for alone."""
-        pairs = [Pair(graph, system) for graph in self.config.graphs for system in self.config.lines]
+        """The same, those that take longest first: so that no late one is waited for alone."""
         order = {name: place for place, name in enumerate(_LONGEST)}
-        return sorted(pairs, key=lambda pair: order.get(pair.graph.name, len(order)))
+        return sorted(self.ordered(), key=lambda pair: order.get(pair.graph.name, len(order)))
 
     def candidates(self, pair: Pair) -> dict[str, ModelConfig]:
         return pair.system.searched(self.config.search, self.config.width)
@@ -158,6 +161,10 @@ class Plan:
         found = {name: self.found(pair, name, 0) for name in self.candidates(pair)}
         values = {name: cell["valid"] for name, cell in found.items() if cell is not None and "valid" in cell}
         return max(values, key=lambda name: values[name]) if values else None
+
+    def is_begun(self, pair: Pair) -> bool:
+        """Whether some training of a system on a graph came to something."""
+        return any(self.found(pair, name, 0) is not None for name in self.candidates(pair))
 
     def is_finished(self, pair: Pair) -> bool:
         """Whether nothing of a system on a graph is left to run."""

@@ -10,10 +10,9 @@ from tokengt.experiments.tables import TableRow, distinct, markdown, mean_and_st
 from tokengt.files import write_whole
 
 
-def write_table(plan: Plan, pairs: Sequence[Pair], failed: Mapping[str, str], out: Path) -> list[TableRow]:
+def write_table(plan: Plan, failed: Mapping[str, str], out: Path) -> list[TableRow]:
     """``table.json`` with one row per system and graph, ``table.md``, and ``found.json`` with every run."""
-    # In the order in which they were asked for, whatever was trained first.
-    ordered = [Pair(graph, system) for graph in plan.config.graphs for system in plan.config.lines]
+    ordered = plan.ordered()
     found = {pair.name: gathered(plan, pair, failed.get(pair.name)) for pair in ordered}
     rows = [row for pair in ordered if (row := _row(pair, found[pair.name])) is not None]
     write_json(out / "found.json", found)
@@ -70,7 +69,7 @@ def table_markdown(pairs: Sequence[Pair], found: Mapping[str, Mapping[str, Any]]
     lines = []
     for system in dict.fromkeys(pair.system for pair in pairs):
         mine = [found[Pair(graph, system).name] for graph in graphs]
-        lines.append([system.label, *(_cell(each) for each in mine)])
+        lines.append([system.label, *(_cell(each, plan.config.runs) for each in mine)])
         if any(graph.name in system.paper for graph in graphs):
             lines.append(["&nbsp;&nbsp;paper", *(_pair(system.paper.get(graph.name)) for graph in graphs)])
     if any(graph.name in TUNED for graph in graphs):
@@ -98,12 +97,13 @@ def _heading(plan: Plan, found: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def _cell(found: Mapping[str, Any]) -> str:
+def _cell(found: Mapping[str, Any], wanted: int) -> str:
+    """Mean and deviation, with the number of runs where some are still to be made."""
     runs = [run["test"] for run in found["runs"]]
     if not runs:
         return "failed" if found["failed"] else "refused" if found["refused"] else ""
     mean, std = mean_and_std(runs)
-    return _pair((mean, std))
+    return _pair((mean, std)) + (f" ({len(runs)})" if len(runs) < wanted else "")
 
 
 def _pair(numbers: tuple[float, float | None] | None) -> str:

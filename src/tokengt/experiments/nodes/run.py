@@ -4,7 +4,7 @@
 was. A system that fails costs its own cell of the table alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokengt.data.catalogue import DATASETS
@@ -36,9 +36,13 @@ class Task:
 def run_nodes(config: NodesConfig, out: Path, progress: Say | None = None, *, train: bool = True) -> list[TableRow]:
     """Run the trainings that are not finished; then write ``out``/table.json, table.md and found.json.
 
-    With ``train`` false nothing is run: the table is that of what is there.
+    With ``train`` false nothing is run, and the table has the systems that have been.
+
+    Raises:
+        ValueError: there are none.
     """
     say = progress or silent
+    config = config if train else _begun(config, out)
     plan = Plan(config, out)
     with folder_lock(out, lambda: _refuse_taken(out)):
         pairs = plan.pairs()
@@ -46,12 +50,21 @@ def run_nodes(config: NodesConfig, out: Path, progress: Say | None = None, *, tr
             # Whatever was made otherwise is refused before anything is trained.
             plan.chosen(pair)
         if not train:
-            return write_table(plan, pairs, {}, out)
+            return write_table(plan, {}, out)
         for graph in config.graphs:
             named_store(DATASETS[graph.name], progress=progress is not None)
         with side_by_side(config.at_once, DeviceConfig(config.device).resolved) as environment:
             failed = Tasks(plan, pairs, environment, say).run()
-        return write_table(plan, pairs, failed, out)
+        return write_table(plan, failed, out)
+
+
+def _begun(config: NodesConfig, out: Path) -> NodesConfig:
+    """The same with the systems alone of which some training is there."""
+    plan = Plan(config, out)
+    names = tuple(dict.fromkeys(pair.system.name for pair in plan.ordered() if plan.is_begun(pair)))
+    if not names:
+        raise ValueError(f"{out} has no training of these systems on these graphs; nothing is written")
+    return replace(config, systems=names)
 
 
 def _refuse_taken(home: Path) -> None:
