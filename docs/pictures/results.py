@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 CAPACITY = ROOT / "results" / "capacity" / "cells"
 IMAGES = ROOT / "docs" / "images"
 BLUE, ORANGE, GREY, GREEN, PURPLE = "#4c78a8", "#f58518", "#a8a8a8", "#54a24b", "#b279a2"
+RED = "#b03060"
 Row = Mapping[str, Any]
 
 
@@ -159,7 +160,7 @@ def nodes() -> Figure:
     labels |= {"amazon-computers": "Computers", "chameleon": "Chameleon", "crocodile": "Crocodile"}
     systems = list(dict.fromkeys(row["system"] for row in rows_of(table)))
     figure, axis = plt.subplots(figsize=(10, 4.6), layout="constrained")
-    colours = (GREY, PURPLE, GREEN, BLUE, ORANGE, "#b03060")
+    colours = (GREY, PURPLE, GREEN, BLUE, ORANGE, RED)
     for place, (system, colour) in enumerate(zip(systems, colours, strict=True)):
         rows = [row for row in rows_of(table) if row["system"] == system]
         across = [list(labels).index(row["dataset"]) + 0.14 * (place - (len(systems) - 1) / 2) for row in rows]
