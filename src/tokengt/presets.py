@@ -131,10 +131,11 @@ def nodes(*, large: bool = False, exact: bool = False, inductive: bool = False) 
     """For the nodes of one graph: FAVOR+, one token per undirected edge, eigenvectors of both ends, sparse basis.
 
     2 layers x 64 for a laptop; if ``large``, 256 wide with 400 eigenvectors instead of 64, more dropout, and edges that
-    read their nodes as well, which was far better on two of four graphs, and level on two (results/nodes). ``exact`` attends by softmax, for a
-    small graph. Signs of eigenvectors are fixed when it is fitted to one graph, so that it knows where each node lies
-    in it; eigenvectors of another graph would say something else. ``inductive`` is for predicting other graphs than the
-    one it is trained on: its identifiers are random signs, new ones at every step, and edges read their nodes as well.
+    read their nodes as well, which was far better on two of four graphs, and level on two (results/nodes). ``exact``
+    attends by softmax, for a small graph. Signs of eigenvectors are fixed when it is fitted to one graph, so that it
+    knows where each node lies in it; eigenvectors of another graph would say something else. ``inductive`` is for
+    predicting other graphs than the one it is trained on: its identifiers are random signs, new ones at every step, and
+    edges read their nodes as well.
     """
     dim, count, dropout = (256, 400, 0.5) if large else (64, 64, 0.3)
     return TokenGTConfig(
