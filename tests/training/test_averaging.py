@@ -20,7 +20,8 @@ from tokengt.models.tokengt.model import TokenGTConfig
 from tokengt.training import averaging
 from tokengt.training import forest as forests
 from tokengt.training import resolve as resolving
-from tokengt.training.averaging import FOREST, MODEL, growing
+from tokengt.training.averaging import growing
+from tokengt.training.card import FOREST, MODEL
 from tokengt.training.config import TrainingConfig
 from tokengt.training.forest import grown, is_wanted
 from tokengt.training.request import TrainRequest

@@ -146,11 +146,11 @@ def test_folds_are_told_as_folds() -> None:
         "- Training labels in each fold: `logSolubility` 18 to 19",
     ]
     lines = section(card, "Test").splitlines()
-    assert lines[0] == "| metric | test | each model alone | floor |"
+    assert lines[0] == "| metric | test | a single model | floor |"
     assert lines[2] == "| rmse | 0.6123 | 2 ± 1 | 2.1 |"
     assert lines[4] == "| r2 | 0.91 | undefined | -0.002 |"
     assert "Every row is a test row of one of the 3 folds, predicted by models of that fold." in lines
-    assert "Each model alone: mean ± standard deviation over the 3 models, each on the test part of its fold." in lines
+    assert "A single model: mean ± standard deviation over the 3 models, each on the test part of its fold." in lines
     assert "more than one part of the first fold: 2" in section(card, "Warnings")
     assert "`logSolubility` has only 18 training labels" in section(card, "Warnings")
 

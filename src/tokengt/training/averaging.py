@@ -13,12 +13,10 @@ from torch import Tensor
 
 from tokengt.models.forest import Forest
 from tokengt.training.calibrating import Told
+from tokengt.training.card import FOREST, MODEL
 from tokengt.training.forest import grown
 from tokengt.training.resolve import Member
 from tokengt.training.shares import averaged, fitted_share, natural
-
-# What the two say by themselves, as the summary and the card name them.
-MODEL, FOREST = "model", "forest"
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,8 @@ from tokengt.training.tasks import Task, hits_at
 
 FEW_LABELS = 100
 LINEAR = "a linear model on fingerprints"
+# What a model and the forest beside it say by themselves, as the summary names them.
+MODEL, FOREST = "model", "forest"
 _HEADINGS = {
     "regression": "numbers in the units of the training file, which the file does not name",
     "binary": "the probability of a 1",
@@ -190,8 +192,9 @@ def _results(facts: CardFacts) -> str:
     floor = facts.floor or {}
     columns = {"test": [_number(facts.test[name]) for name in means]}
     if facts.alone:
-        columns["each model alone"] = [_spread([scores.get(name) for scores in facts.alone]) for name in means]
-    apart = [(f"{name} alone", values) for name, values in (facts.apart or {}).items()]
+        columns["a single model"] = [_spread([scores.get(name) for scores in facts.alone]) for name in means]
+    several = "s" if facts.alone else ""
+    apart = [(f"{name}{several * (name == MODEL)} alone", values) for name, values in (facts.apart or {}).items()]
     for beside, values in (*apart, ("linear", facts.linear), ("floor", floor)):
         if values:
             columns[beside] = [_number(values.get(name)) for name in means]
@@ -205,12 +208,12 @@ def _results(facts: CardFacts) -> str:
         )
     if facts.alone:
         part = "the test part of its fold" if facts.folds else "the test part"
-        parts.append(f"Each model alone: mean ± standard deviation over the {len(facts.alone)} models, each on {part}.")
+        parts.append(f"A single model: mean ± standard deviation over the {len(facts.alone)} models, each on {part}.")
     if facts.apart:
         parts.append(
-            "A prediction is a mean of what the model and a random forest say, which was grown on the descriptors that "
-            "the model's head reads. The validation part gave the forest its share, and then the forest was grown anew "
-            "from training and validation rows; intervals were measured with the first one."
+            f"A prediction is a mean of what the model{several} and a random forest say, which was grown on the "
+            "descriptors that a model's head reads. The validation part gave the forest its share, and then the forest "
+            "was grown anew from training and validation rows; intervals were measured with the first one."
         )
     if facts.linear:
         how = "ridge regression" if facts.task.kind == "regression" else "logistic regression"

@@ -11,7 +11,7 @@ from tokengt.data.manifest import MANIFEST, read_manifest
 from tokengt.models.contract import ModelConfig
 from tokengt.models.kinds import load_model
 from tokengt.models.pretrained import CONFIG
-from tokengt.training.card import LINEAR, counted, new_tables
+from tokengt.training.card import LINEAR, MODEL, counted, new_tables
 from tokengt.training.metrics import describe
 from tokengt.training.results import CARD, METRICS, SUMMARY, read_summary
 from tokengt.training.spec import MEMBERS, RUN_FILE, RunSpec, read_run
@@ -91,13 +91,14 @@ def outcome(path: Path) -> list[str]:
     summary = read_summary(path)
     lines = []
     known = "knowing only the training labels"
-    apart = [(values, f"the {name} alone") for name, values in (summary.apart or {}).items()]
+    several = "s" if summary.members else ""
+    apart = [(values, f"the {name}{several * (name == MODEL)} alone") for name, values in (summary.apart or {}).items()]
     for values, label in ((summary.test, "test"), *apart, (summary.linear, LINEAR), (summary.floor, known)):
         if values:
             lines.append(f"{label}: {describe(_numbers(values))}")
     each = [value for value in summary.members if value is not None]
     if len(each) > 1:
-        lines.append(f"each model alone: {summary.metric} {mean(each):.4g} ± {stdev(each):.2g}")
+        lines.append(f"a single model: {summary.metric} {mean(each):.4g} ± {stdev(each):.2g}")
     shown = ", ".join(str(file) for file in (*sorted(path.glob("*.png")), path / CARD))
     new = _new_input(read_run(path))
     return [*lines, f"open {shown}", f"predict with: tokengt predict {shlex.quote(str(path))} {new} --out OUT.csv"]
