@@ -115,8 +115,6 @@ def _judged(answer: Answer, kill: int) -> list[Fault]:
 
 def compared(answer: Answer, found: Snapshot, right: Snapshot, name: str) -> list[Fault]:
     missing, extra = sorted(set(right) - set(found)), sorted(set(found) - set(right))
-    # An interrupted training has written a checkpoint more: the one that it replaced is kept beside it, as always.
-    extra = [file for file in extra if not file.endswith("checkpoints/previous.safetensors")]
     if missing:
         return [Fault("lost", f"{name}: {missing[0]} is missing", str(answer))]
     if extra:

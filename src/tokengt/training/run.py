@@ -86,11 +86,9 @@ def train_run(fabric: Any, store: Store, request: TrainRequest, start: Start | N
         records[member.name] = done.state.records
         parameters = done.parameters
         if first and len(members) > 1:
-            told, drawn = (
-                {member.name: done.state.records},
-                member.models == 1,
-            )  # Those of an ensemble are drawn together.
-            summaries.append(write_results(home, member.spec, store, findings[-1], told, parameters, pictures=drawn))
+            # The models of an ensemble are drawn together.
+            pictures, own = member.models == 1, {member.name: done.state.records}
+            summaries.append(write_results(home, member.spec, store, findings[-1], own, parameters, pictures=pictures))
     if first:
         whole = findings[0] if len(findings) == 1 else _together(findings, notes)
         calibration, found = trust.calibrated(together, store)
