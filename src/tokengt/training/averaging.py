@@ -1,8 +1,7 @@
 """A model and a random forest beside it: the forest is grown, weighed by the validation part, and averaged."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Thread
@@ -35,20 +34,18 @@ class Averaged:
     apart: Mapping[str, Float[Tensor, "rows width"]]
 
 
-@contextmanager
-def growing(member: Member, device: torch.device) -> Iterator[Callable[[], Forest]]:
+def growing(member: Member, device: torch.device) -> Callable[[], Forest]:
     """What gives the forest of the training rows: it grows while a GPU trains the model, else when it is asked for.
 
     A model that trains on the cores themselves would wait for it as long as it waits for the model.
     """
     grow = partial(_of_rows, member, member.split.train)
     if device.type != "cuda":
-        yield grow
-        return
+        return grow
     grown_beside: Future[Forest] = Future()
     # A thread that nobody waits for where the training ends early: by Ctrl-C, or because it did not fit.
-    Thread(target=_settle, args=(grown_beside, grow), daemon=True).start()
-    yield grown_beside.result
+    Thread(target=_settle, args=(grown_beside, grow), name="forest", daemon=True).start()
+    return grown_beside.result
 
 
 def _settle(future: "Future[Forest]", grow: Callable[[], Forest]) -> None:

@@ -5,7 +5,6 @@ A fact is a table that a model needs beside its graphs, such as eigenvectors: it
 
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -314,10 +313,10 @@ def _train_one(fabric: Any, member: Member, folder: Path, request: TrainRequest,
     )
     if first and fabric.device.type == "cuda":
         say(trainer.how)
-    with growing(member, fabric.device) if first and spec.forest else nullcontext() as forest:
-        began = time.monotonic()
-        state = trainer.run(request.resume)
-        seconds = time.monotonic() - began
+    forest = growing(member, fabric.device) if first and spec.forest else None
+    began = time.monotonic()
+    state = trainer.run(request.resume)
+    seconds = time.monotonic() - began
     valid = _told(trainer, parts, member, parts.valid, member.valid_rows)
     test = _told(trainer, parts, member, parts.test, member.test_rows)
     apart: Mapping[str, Float[Tensor, "rows width"]] = {}
